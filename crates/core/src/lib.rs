@@ -1,0 +1,13 @@
+//! What Apportion is about, as pure functions: policies, keys, meters, shares, loans, transfers, usage and lives.
+//!
+//! Nothing here does I/O, awaits, reads a clock or draws a random number: time and seeds come in as arguments.
+//! So the simulator, the memory store and the nodes run the very same code, and the Lua that runs in Redis has
+//! something exact to be compared with.
+
+pub mod ids;
+pub mod key;
+pub mod policy;
+
+pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
+pub use key::{Attributes, Key, Partition};
+pub use policy::{Algorithm, Policy, PolicySet};
