@@ -1,1 +1,3 @@
-//! Placeholder while the workspace is laid out.
+//! Configuration into running parts: the node, its gRPC and HTTP faces, metrics.
+
+pub mod node;
