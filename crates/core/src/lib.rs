@@ -4,9 +4,16 @@
 //! So the simulator, the memory store and the nodes run the very same code, and the Lua that runs in Redis has
 //! something exact to be compared with.
 
+pub mod allotment;
+pub mod demand;
+pub mod fence;
 pub mod ids;
 pub mod key;
+pub mod lives;
+pub mod meter;
 pub mod policy;
+pub mod schedule;
+pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
 pub use key::{Attributes, Key, Partition};

@@ -61,7 +61,10 @@ pub enum DecidedBy {
 pub enum CheckError {
     /// The caller's mistake; `field` names what is wrong.
     #[error("{field}: {message}")]
-    Invalid { field: &'static str, message: String },
+    Invalid {
+        field: &'static str,
+        message: String,
+    },
     /// A policy that fails closed matches, and its store is out of reach or doesn't answer in time.
     /// `outcome_unknown`: the call may have been executed.
     #[error("the store of region {region} is out of reach: {reason}")]

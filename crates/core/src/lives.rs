@@ -1,0 +1,333 @@
+//! Lives: what a region knows of its store's history, and what it may do in a life that others may have lost.
+//!
+//! One value a region, kept in its store as opaque bytes and swapped by compare-and-set. An empty store may be new or
+//! lost; its peers know. Until they have said so a life is *asking*. It is the *first* if every peer names the same
+//! present lives and nobody knows another life of the region; otherwise it is a *later* one, and behaves as after a loss.
+
+use crate::allotment::{LentAll, Timing};
+use crate::fence::{Fence, Missing, SKEW_MS, Span};
+use crate::ids::{Actor, Epoch, Life, Record, Region, StoreMs};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+const FORM: u8 = 1;
+/// Lives of one region that are remembered. A store that was lost so often has other troubles.
+const LIVES_MAX: usize = 256;
+
+/// What a life may be taken for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Standing {
+    /// Nobody has said yet whether this life is the first. What each peer answered so far.
+    Asking(BTreeMap<Region, Heard>),
+    /// Nothing was lost: full base, full buckets.
+    First,
+    /// Another life came before.
+    Later,
+}
+
+/// The present lives that a region has heard of, its own not included.
+pub type Heard = BTreeMap<Region, Life>;
+
+/// What a region keeps of its own and its peers' lives.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RegionState {
+    pub region: Region,
+    pub life: Life,
+    /// What the store said of itself when the life began: a store that says otherwise is in another life.
+    pub fingerprint: String,
+    pub began_at: StoreMs,
+    pub standing: Standing,
+    pub epoch: Epoch,
+    pub epoch_began: StoreMs,
+    /// The newest moment of store time that a node has checked against its own clock.
+    pub anchor: StoreMs,
+    /// The latest moment that was ever an anchor: windows that ended before it are closed.
+    pub high_water: StoreMs,
+    /// Each peer's present life, as last heard.
+    pub present: Heard,
+    /// Every life that was ever heard of, by region, this one's own included.
+    pub known: BTreeMap<Region, BTreeSet<Life>>,
+    /// Lives that their own region says are over: what still arrives from them is ignored.
+    pub ended: BTreeMap<Region, BTreeSet<Life>>,
+    /// The digest of each policy by its name@version, as it was when the store first saw it.
+    pub policies: BTreeMap<String, u64>,
+}
+
+/// What every message says of its sender's lives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LifeTable {
+    pub sender: Actor,
+    pub epoch: Epoch,
+    pub present: Heard,
+    pub known: BTreeMap<Region, BTreeSet<Life>>,
+    /// The sender's own lives that are over.
+    pub ended: BTreeSet<Life>,
+}
+
+/// How an empty store is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OnEmpty {
+    Ask,
+    Lost,
+    New,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a region's state of form {0:?} can't be read by this version")]
+pub struct UnknownForm(Option<u8>);
+
+impl RegionState {
+    /// A store without a state: new, or lost.
+    pub fn on_empty(
+        region: &Region,
+        life: Life,
+        fingerprint: &str,
+        now: StoreMs,
+        how: OnEmpty,
+        peers: &[Region],
+    ) -> Self {
+        let standing = match how {
+            OnEmpty::New => Standing::First,
+            OnEmpty::Lost => Standing::Later,
+            OnEmpty::Ask if peers.is_empty() => Standing::First,
+            OnEmpty::Ask => Standing::Asking(BTreeMap::new()),
+        };
+        Self {
+            region: region.clone(),
+            life,
+            fingerprint: fingerprint.into(),
+            began_at: now,
+            standing,
+            epoch: Epoch(1),
+            epoch_began: now,
+            anchor: now,
+            high_water: now,
+            present: Heard::new(),
+            known: BTreeMap::from([(region.clone(), BTreeSet::from([life]))]),
+            ended: BTreeMap::new(),
+            policies: BTreeMap::new(),
+        }
+    }
+
+    /// The store has a state, but isn't the one that it was written by: restarted, or another machine. Whatever it
+    /// forgot can't be known.
+    #[must_use]
+    pub fn reborn(mut self, life: Life, fingerprint: &str, now: StoreMs) -> Self {
+        self.ended
+            .entry(self.region.clone())
+            .or_default()
+            .insert(self.life);
+        self.known
+            .entry(self.region.clone())
+            .or_default()
+            .insert(life);
+        Self {
+            life,
+            fingerprint: fingerprint.into(),
+            began_at: now,
+            standing: Standing::Later,
+            epoch: Epoch(1),
+            epoch_began: now,
+            anchor: now,
+            high_water: self.high_water,
+            ..self
+        }
+    }
+
+    /// A new epoch: the clock stepped, or nobody vouched for it.
+    #[must_use]
+    pub fn next_epoch(self, now: StoreMs) -> Self {
+        Self {
+            epoch: Epoch(self.epoch.0 + 1),
+            epoch_began: now,
+            anchor: now,
+            ..self
+        }
+    }
+
+    /// A node has compared the store's clock with its own since the last anchor, and vouches for `now`.
+    #[must_use]
+    pub fn anchored(self, now: StoreMs) -> Self {
+        Self {
+            anchor: now,
+            high_water: self.high_water.max(now),
+            ..self
+        }
+    }
+
+    pub fn actor(&self) -> Actor {
+        Actor {
+            region: self.region.clone(),
+            life: self.life,
+        }
+    }
+
+    pub fn record(&self, revision: u64) -> Record {
+        Record {
+            life: self.life,
+            epoch: self.epoch,
+            revision,
+        }
+    }
+
+    /// What this region tells its peers.
+    pub fn table(&self) -> LifeTable {
+        LifeTable {
+            sender: self.actor(),
+            epoch: self.epoch,
+            present: self.present.clone(),
+            known: self.known.clone(),
+            ended: self.ended.get(&self.region).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// Takes in what a peer says of the lives. `None` where the message is of a life that is over, or from a region
+    /// that isn't a peer, and is to be ignored as a whole.
+    #[must_use]
+    pub fn hear(&self, table: &LifeTable, peers: &[Region]) -> Option<Self> {
+        let from = &table.sender.region;
+        if !peers.contains(from) || self.is_over(&table.sender) {
+            return None;
+        }
+        let mut next = self.clone();
+        let ended = next.ended.entry(from.clone()).or_default();
+        ended.extend(table.ended.iter().filter(|l| **l != table.sender.life));
+        next.present.insert(from.clone(), table.sender.life);
+        let told = table
+            .known
+            .iter()
+            .filter(|(region, _)| peers.contains(region) || **region == self.region);
+        for (region, lives) in told {
+            let known = next.known.entry(region.clone()).or_default();
+            known.extend(lives.iter().take(LIVES_MAX.saturating_sub(known.len())));
+        }
+        next.known
+            .entry(from.clone())
+            .or_default()
+            .insert(table.sender.life);
+        let own = next.known.get(&self.region).cloned().unwrap_or_default();
+        let over = own.into_iter().filter(|l| *l != self.life);
+        next.ended
+            .entry(self.region.clone())
+            .or_default()
+            .extend(over);
+        if let Standing::Asking(answers) = &mut next.standing {
+            answers.insert(from.clone(), table.present.clone());
+            next.standing = next.judge(peers);
+        }
+        Some(next)
+    }
+
+    fn judge(&self, peers: &[Region]) -> Standing {
+        let Standing::Asking(answers) = &self.standing else {
+            return self.standing.clone();
+        };
+        if self
+            .known
+            .get(&self.region)
+            .is_some_and(|lives| lives.len() > 1)
+        {
+            return Standing::Later;
+        }
+        let actual = |region: &Region| {
+            if *region == self.region {
+                Some(self.life)
+            } else {
+                self.present.get(region).copied()
+            }
+        };
+        let agrees = |peer: &Region| {
+            let others = peers.iter().chain([&self.region]).filter(|r| *r != peer);
+            answers.get(peer).is_some_and(|heard| {
+                others
+                    .into_iter()
+                    .all(|r| actual(r).is_some() && heard.get(r).copied() == actual(r))
+            })
+        };
+        if peers.iter().all(agrees) {
+            Standing::First
+        } else {
+            self.standing.clone()
+        }
+    }
+
+    pub fn is_over(&self, actor: &Actor) -> bool {
+        self.ended
+            .get(&actor.region)
+            .is_some_and(|lives| lives.contains(&actor.life))
+    }
+
+    /// Whether `actor` is the present life of its region, ours included, as far as is known here.
+    pub fn is_present(&self, actor: &Actor) -> bool {
+        if actor.region == self.region {
+            actor.life == self.life
+        } else {
+            self.present.get(&actor.region) == Some(&actor.life)
+        }
+    }
+
+    /// How many lives are known in all: grows with each loss.
+    pub fn lives_known(&self) -> usize {
+        self.known.values().map(BTreeSet::len).sum()
+    }
+
+    /// Whether this life may admit anything. A life that nobody else knows of might be lost without a trace, and its
+    /// successor be taken for the first.
+    pub fn may_admit(&self) -> bool {
+        match &self.standing {
+            Standing::Asking(answers) => answers
+                .values()
+                .any(|heard| heard.get(&self.region) == Some(&self.life)),
+            Standing::First | Standing::Later => true,
+        }
+    }
+
+    /// Until when all that may be lent counts as lent: what an older epoch, or a lost life, lent isn't known here.
+    pub fn lent_all(&self, timing: Timing) -> Option<LentAll> {
+        let untouched = self.standing == Standing::First && self.epoch == Epoch(1);
+        (!untouched).then(|| LentAll {
+            until: self.epoch_began.plus(timing.reclaim_ms()),
+        })
+    }
+
+    /// The first moment at which a window may begin that has a base. A lost life may have spent the window that it
+    /// was in, by its own clock, and may have given away rights of the next one.
+    pub fn base_from(&self, per_ms: u64) -> StoreMs {
+        match self.standing {
+            Standing::First => StoreMs(0),
+            Standing::Asking(_) => StoreMs::MAX,
+            Standing::Later => self.began_at.plus(SKEW_MS).plus(per_ms).plus(1),
+        }
+    }
+
+    /// The fence of a node that trusts the store's clock within `span`.
+    pub fn fence(&self, revision: u64, span: Span) -> Fence {
+        let untouched = self.standing == Standing::First && self.epoch == Epoch(1);
+        Fence {
+            record: self.record(revision),
+            span,
+            epoch_began: self.epoch_began,
+            missing: if untouched {
+                Missing::Full
+            } else {
+                Missing::EmptyAt(self.epoch_began)
+            },
+            closed_before: self.high_water,
+        }
+    }
+
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![FORM];
+        bytes.extend(postcard::to_stdvec(self).expect("a region's state is plain data"));
+        bytes
+    }
+
+    /// # Errors
+    /// Where the bytes were written by something else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, UnknownForm> {
+        match bytes.split_first() {
+            Some((&FORM, rest)) => postcard::from_bytes(rest).map_err(|_| UnknownForm(Some(FORM))),
+            other => Err(UnknownForm(other.map(|(form, _)| *form))),
+        }
+    }
+}
