@@ -5,8 +5,8 @@
 mod bucket;
 mod window;
 
-pub use bucket::Bucket;
-pub use window::Window;
+pub use bucket::{Bucket, Settled as BucketSettled};
+pub use window::{Settled as WindowSettled, Window};
 
 use crate::fence::{Fence, HOLD_MAX_MS};
 use crate::ids::{Epoch, StoreMs};

@@ -25,6 +25,17 @@ pub struct Settled<'a> {
 }
 
 impl Bucket {
+    /// How long from `now` to keep a bucket under `schedule`: until its absence means the same as its presence.
+    pub fn ttl_ms(&self, schedule: &Schedule, now: StoreMs) -> u64 {
+        let holds = self
+            .holds
+            .iter()
+            .map(|h| h.until.since(now))
+            .max()
+            .unwrap_or(0);
+        schedule.refill_ms(now) + holds + self.at.since(now) + SPAN_MS
+    }
+
     /// Settles `stored` to `now`. `terms` are those of the key's last swap, if it is traded.
     ///
     /// # Panics
@@ -114,36 +125,47 @@ impl Bucket {
 
 impl Settled<'_> {
     /// Takes `cost` out, to be put back by `hold` if one is given. The caller has seen that it fits.
-    pub fn charge(mut self, cost: u64, hold: Option<Hold>) -> Bucket {
+    pub fn charge(&mut self, cost: u64, hold: Option<Hold>) {
         self.bucket.tokens -= cost;
         self.bucket.holds.extend(hold);
-        self.bucket
+        self.read();
     }
 
     pub fn can_hold(&self) -> bool {
         self.bucket.holds.len() < HOLDS_MAX
     }
 
-    /// How long from `now` the bucket is to be kept: until its absence means the same as its presence.
+    /// How long from `now` the bucket is to be kept.
     pub fn ttl_ms(&self, now: StoreMs) -> u64 {
-        let holds = self
-            .bucket
-            .holds
-            .iter()
-            .map(|h| h.until.since(now))
-            .max()
-            .unwrap_or(0);
-        self.schedule.refill_ms(now) + holds + self.bucket.at.since(now) + SPAN_MS
+        self.bucket.ttl_ms(self.schedule, now)
     }
 
     /// Ends the hold `id`; its units come back where `release`. False where there is no such hold (any more).
-    pub fn end_hold(&mut self, id: u64, release: bool) -> Option<u64> {
-        let index = self.bucket.holds.iter().position(|h| h.id == id)?;
+    pub fn end_hold(&mut self, id: u64, release: bool) -> bool {
+        let Some(index) = self.bucket.holds.iter().position(|h| h.id == id) else {
+            return false;
+        };
         let hold = self.bucket.holds.remove(index);
         if release {
             self.bucket.tokens += hold.units;
         }
-        Some(hold.units)
+        self.read();
+        true
+    }
+
+    fn read(&mut self) {
+        if let Reading::Bucket {
+            spendable,
+            held: out,
+            flow,
+        } = &mut self.reading
+        {
+            *out = held(&self.bucket.holds);
+            *spendable = match self.inside {
+                true => self.bucket.tokens,
+                false => self.bucket.tokens.min(flow.cap.saturating_sub(*out)),
+            };
+        }
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Settled {
     pub reading: Reading,
     pub label: u64,
     pub inside: bool,
+    /// It has no rights, whatever the terms say.
+    pub closed: bool,
     end: StoreMs,
     per_ms: u64,
 }
@@ -78,6 +80,7 @@ impl Window {
             reading,
             label,
             inside,
+            closed,
             end,
             per_ms: *per_ms,
         }
@@ -86,10 +89,10 @@ impl Window {
 
 impl Settled {
     /// Counts `cost`, to be put back by `hold` if one is given. The caller has seen that it fits.
-    pub fn charge(mut self, cost: u64, hold: Option<Hold>) -> Window {
+    pub fn charge(&mut self, cost: u64, hold: Option<Hold>) {
         self.window.used += cost;
         self.window.holds.extend(hold);
-        self.window
+        self.read();
     }
 
     pub fn can_hold(&self) -> bool {
@@ -101,13 +104,22 @@ impl Settled {
         self.end.plus(self.per_ms).since(now) + SPAN_MS
     }
 
-    /// Ends the hold `id`; its units come back where `release`. `None` where there is no such hold (any more).
-    pub fn end_hold(&mut self, id: u64, release: bool) -> Option<u64> {
-        let index = self.window.holds.iter().position(|h| h.id == id)?;
+    /// Ends the hold `id`; its units come back where `release`. False where there is no such hold (any more).
+    pub fn end_hold(&mut self, id: u64, release: bool) -> bool {
+        let Some(index) = self.window.holds.iter().position(|h| h.id == id) else {
+            return false;
+        };
         let hold = self.window.holds.remove(index);
         if release {
             self.window.used -= hold.units;
         }
-        Some(hold.units)
+        self.read();
+        true
+    }
+
+    fn read(&mut self) {
+        if let Reading::Window { used, .. } = &mut self.reading {
+            *used = self.window.used;
+        }
     }
 }

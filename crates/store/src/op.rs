@@ -1,0 +1,288 @@
+//! The operations of a store and their replies.
+
+use apportion_core::fence::Fence;
+use apportion_core::meter::{Meter, Reading, Rule, Terms};
+use apportion_core::usage::{Counts, Slot};
+use apportion_core::{Actor, Key, Life, Partition, Record, StoreMs};
+
+/// A meter's place: the key, and for windows the label.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MeterId {
+    pub key: Key,
+    pub label: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Op {
+    /// Reads the store's clock, what it says of itself, and the region's state. Needs nothing, changes nothing.
+    Look,
+    /// Replaces the region's state if it is still at version `expect` (0: there is none).
+    PutState {
+        expect: u64,
+        value: Vec<u8>,
+    },
+    /// Binds this connection to `life`, on the store that says `fingerprint` of itself. Fenced operations need it.
+    Attach {
+        life: Life,
+        fingerprint: String,
+    },
+    /// Writes `record` to every partition, if the region's state is still at `state_version`.
+    Adopt {
+        state_version: u64,
+        record: Record,
+    },
+    /// Takes or keeps the lease that saves nodes from doing the same work. `true` where `holder` has it now.
+    Lease {
+        holder: u64,
+        ttl_ms: u64,
+    },
+    /// Notes that all of an actor's usage up to a moment of its own clock is merged here.
+    Mark {
+        life: Life,
+        actor: Actor,
+        through: StoreMs,
+    },
+    /// Every mark.
+    Marks {
+        life: Life,
+    },
+    Decide(Decide),
+    EndHolds(EndHolds),
+    Read {
+        fence: Fence,
+        partition: Partition,
+        ids: Vec<MeterId>,
+    },
+    Swap(Swap),
+    /// The traded meters of a partition.
+    Traded {
+        fence: Fence,
+        partition: Partition,
+        limit: usize,
+    },
+    /// Changed usage slots after what `reader` has acknowledged, oldest change first.
+    Feed {
+        fence: Fence,
+        partition: Partition,
+        reader: String,
+        limit: usize,
+    },
+    /// `reader` has all changes up to `seq`.
+    Ack {
+        fence: Fence,
+        partition: Partition,
+        reader: String,
+        seq: u64,
+    },
+    /// Merges other actors' slots by maximum.
+    Merge {
+        fence: Fence,
+        partition: Partition,
+        slots: Vec<UsageSlot>,
+    },
+    /// The slots of a key's periods.
+    Usage {
+        fence: Fence,
+        partition: Partition,
+        key: Key,
+        starts: Vec<StoreMs>,
+    },
+}
+
+/// All charges of one request that share a partition, decided as one: all or nothing.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Decide {
+    pub fence: Fence,
+    pub partition: Partition,
+    pub mode: Mode,
+    pub charges: Vec<Charge>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Consume nothing, count nothing.
+    Peek,
+    Charge,
+    /// Charge, with the right to put it back under `id` within `ttl_ms`.
+    Hold {
+        id: u64,
+        ttl_ms: u64,
+    },
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Charge {
+    pub key: Key,
+    pub rule: Rule,
+    /// In the rule's units: micro-units for a bucket, units for a window.
+    pub cost: u64,
+    /// In whole units, as usage counts them.
+    pub units: u64,
+    /// The length of usage periods. `None`: not counted.
+    pub usage_ms: Option<u64>,
+    /// Never refuses.
+    pub shadow: bool,
+}
+
+/// Ends holds of one request in one partition. What is no longer there is left alone.
+#[derive(Clone, PartialEq, Debug)]
+pub struct EndHolds {
+    pub fence: Fence,
+    pub partition: Partition,
+    pub id: u64,
+    /// When the hold was laid: it names the window and the usage period.
+    pub laid_at: StoreMs,
+    /// Put the units back; otherwise they are spent.
+    pub release: bool,
+    pub charges: Vec<Charge>,
+}
+
+/// Compare-and-set of an allotment.
+///
+/// Settles the meter under the old terms to now; if the new terms leave less than what is used or held, or the
+/// allotment isn't at `expect` any more, nothing changes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Swap {
+    pub fence: Fence,
+    pub id: MeterId,
+    pub rule: Rule,
+    /// The version that was read; 0: none.
+    pub expect: u64,
+    pub terms: Terms,
+    pub allotment: Vec<u8>,
+    /// Until when it has to be remembered.
+    pub keep_until: StoreMs,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UsageSlot {
+    pub key: Key,
+    pub period: StoreMs,
+    /// When the period and its retention are over, on this store's clock.
+    pub keep_until: StoreMs,
+    pub slot: Slot,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reply {
+    Looked(Looked),
+    /// The state's new version.
+    Put(u64),
+    Done,
+    Held(bool),
+    Marks(Vec<(Actor, StoreMs)>),
+    Decided(Decided),
+    /// For each charge: whether its hold was still there.
+    Ended(Vec<bool>),
+    Snapshots {
+        now: StoreMs,
+        snapshots: Vec<Snapshot>,
+    },
+    /// The allotment's new version.
+    Swapped(u64),
+    Traded(Vec<MeterId>),
+    Feed(FeedPage),
+    /// For each period: `None` stands for this store's own actor.
+    Usage {
+        now: StoreMs,
+        periods: Vec<Vec<(Option<Actor>, Counts)>>,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Looked {
+    pub now: StoreMs,
+    pub fingerprint: String,
+    /// Version and bytes of the region's state.
+    pub state: Option<(u64, Vec<u8>)>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decided {
+    pub now: StoreMs,
+    pub admitted: bool,
+    pub answers: Vec<Answer>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// This charge on its own would have been admitted.
+    pub fits: bool,
+    /// The meter after the decision.
+    pub reading: Reading,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Snapshot {
+    pub meter: Option<Meter>,
+    pub traded: Option<Traded>,
+}
+
+/// What is kept of a key beside its meter once it was traded, or was refused.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Traded {
+    /// 0 where only attempts are counted.
+    pub version: u64,
+    pub terms: Option<Terms>,
+    pub allotment: Vec<u8>,
+    /// Units asked for, admitted or not, since this began to be kept.
+    pub attempts: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FeedPage {
+    pub now: StoreMs,
+    pub entries: Vec<FeedEntry>,
+    /// To be acknowledged once the reader has the entries.
+    pub seq: u64,
+    /// There is more than `limit`.
+    pub more: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FeedEntry {
+    pub key: Key,
+    pub period: StoreMs,
+    /// `None`: this store's own actor.
+    pub actor: Option<Actor>,
+    pub counts: Counts,
+}
+
+/// Why an operation has no reply. Says whether it may have been executed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It never left this node.
+    #[error("not sent: {0}")]
+    NotSent(String),
+    /// The store answered that it would not.
+    #[error("rejected by the store: {0}")]
+    Rejected(String),
+    /// It was sent, and no answer came.
+    #[error("outcome unknown: {0}")]
+    Unknown(String),
+    /// The partition's record isn't the one that the caller believes.
+    #[error("fenced: the partition's record is {0:?}")]
+    Fenced(Option<Record>),
+    /// The store may be another one: look at its fingerprint before anything else.
+    #[error("the store has to be looked at again")]
+    LookAgain,
+    /// The value changed since it was read.
+    #[error("changed since it was read")]
+    Conflict,
+    /// The new terms would leave less than what is used or held.
+    #[error("used or held beyond the new terms")]
+    Guard,
+    /// The clock can't be trusted now.
+    #[error("outside the span")]
+    OutOfSpan,
+}
+
+impl StoreError {
+    /// Whether the operation may have been executed.
+    pub fn outcome_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+}
+
+/// How long a key that was refused, but never traded, is kept count of.
+pub const ATTEMPTS_TTL_MS: u64 = 60_000;
