@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The attributes of one request, as the caller gave them.
 pub type Attributes = BTreeMap<String, String>;
@@ -19,6 +20,20 @@ pub struct Key {
 }
 
 impl Key {
+    /// Reads a key's text, `name@version:` and the values of the subject.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, subject) = text.split_once(':')?;
+        let (name, _) = id.split_once('@')?;
+        let first = match subject.split(':').next() {
+            Some(value) if !value.is_empty() => value,
+            _ => name,
+        };
+        Some(Self {
+            text: text.into(),
+            partition: Partition(xxh3_64(first.as_bytes()).to_le_bytes()[0]),
+        })
+    }
+
     pub fn as_str(&self) -> &str {
         &self.text
     }
