@@ -6,9 +6,11 @@
 
 pub mod memory;
 pub mod op;
+pub mod redis;
 
 pub use memory::{Memory, MemoryStore};
 pub use op::*;
+pub use redis::RedisStore;
 
 use std::future::Future;
 
