@@ -11,10 +11,12 @@ local match, gmatch, format = string.match, string.gmatch, string.format
 
 -- === schedule ===
 
+-- `from,cap,whole,rest,per` for each step, with `;` between; nil for all else.
 local function read_steps(text)
-  local steps, n = {}, 0
+  local steps, n, length = {}, 0, -1
   for from, cap, whole, rest, per in gmatch(text, '(%d+),(%d+),(%d+),(%d+),(%d+)') do
     n = n + 1
+    length = length + #from + #cap + #whole + #rest + #per + 5
     steps[n] = {
       from = tonumber(from),
       cap = tonumber(cap),
@@ -22,8 +24,11 @@ local function read_steps(text)
       rest = tonumber(rest),
       per = tonumber(per),
     }
+    if steps[n].per == 0 then
+      return nil
+    end
   end
-  return steps
+  return length == #text and steps or nil
 end
 
 -- The number of the step in force at `moment`; the first is in force also before it begins.
@@ -173,7 +178,7 @@ end
 -- `b` and a bucket's steps, or `w` and a window's length, base, and from when it has that base.
 local function read_rule(text)
   if match(text, '^b') then
-    return {steps = read_steps(text)}
+    return {steps = read_steps(string.sub(text, 2))}
   end
   local per, units, base_from = match(text, '^w(%d+),(%d+),(%d+)$')
   return {per = tonumber(per), base = tonumber(units), base_from = tonumber(base_from)}
@@ -186,11 +191,8 @@ local function read_terms(key, text)
   end
   local stored_epoch, own_cap, steps = match(text, '^b(%d+);(%d+);(.+)$')
   if stored_epoch then
-    local terms = {epoch = tonumber(stored_epoch), own_cap = tonumber(own_cap), steps = read_steps(steps)}
-    if #terms.steps == 0 then
-      garbage(key)
-    end
-    return terms
+    steps = read_steps(steps) or garbage(key)
+    return {epoch = tonumber(stored_epoch), own_cap = tonumber(own_cap), steps = steps}
   end
   local delta = match(text, '^w(-?%d+)$')
   if delta then

@@ -83,6 +83,9 @@ fn write_steps(schedule: &Schedule, to: &mut String) -> Result<(), StoreError> {
         for n in [cap, whole, rest, per] {
             exact("a flow", n)?;
         }
+        if per == 0 {
+            return Err(StoreError::Rejected("a flow's rest is per nothing".into()));
+        }
         let sep = if i == 0 { "" } else { ";" };
         write!(to, "{sep}{},{cap},{whole},{rest},{per}", step.from.0)
             .expect("writing to a String can't fail");

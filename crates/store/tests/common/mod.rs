@@ -1,6 +1,8 @@
 //! A real Redis for a test, and what several tests need.
 #![allow(dead_code)]
 
+pub(crate) mod proxy;
+
 use apportion_core::fence::{Fence, Missing, Span};
 use apportion_core::meter::Rule;
 use apportion_core::schedule::{Rate, Schedule};

@@ -147,8 +147,12 @@ impl World {
         self.rules.keys().filter(of).cloned().collect()
     }
 
+    /// Some keys are drawn more often than others, so that things happen to them.
     fn key(&mut self) -> Key {
-        let keys: Vec<Key> = self.rules.keys().cloned().collect();
+        let mut keys: Vec<Key> = self.rules.keys().cloned().collect();
+        if self.chance(50) {
+            keys.truncate(3);
+        }
         keys.choose(&mut self.rng).unwrap().clone()
     }
 
@@ -522,8 +526,8 @@ impl World {
         let allotment = (0..self.below(40)).map(|_| self.rng.random()).collect();
         let keep_until = match self.below(10) {
             0 => self.now.minus(self.below(10_000)),
-            1..4 => self.now.plus(self.below(1_000)),
-            _ => self.now.plus(self.below(1_000_000)),
+            1 | 2 => self.now.plus(self.below(1_000)),
+            _ => self.now.plus(self.below(100_000_000)),
         };
         let _ = self.apply(Op::Swap(Swap {
             fence,
@@ -699,7 +703,7 @@ impl World {
         }
     }
 
-    fn adopt(&mut self, record: Record) {
+    fn adopt(&mut self, record: Record) -> bool {
         let op = Op::PutState {
             expect: self.state_version,
             value: b"state".to_vec(),
@@ -715,10 +719,12 @@ impl World {
             state_version,
             record,
         };
-        if self.apply(op) == Ok(Reply::Done) {
+        let adopted = self.apply(op) == Ok(Reply::Done);
+        if adopted {
             self.record = record;
             self.epoch_began = self.now;
         }
+        adopted
     }
 
     fn new_epoch(&mut self) {
@@ -731,6 +737,7 @@ impl World {
 
     fn begin_if(&mut self, percent: u32) {
         if self.chance(percent) {
+            self.holds.clear();
             self.record.life = Life::from_random(self.rng.random());
             self.begin();
         }
@@ -740,7 +747,7 @@ impl World {
         let life = self.record.life;
         let fingerprint = self.fingerprint.clone();
         let _ = self.apply(Op::Attach { life, fingerprint });
-        self.adopt(self.record);
+        while !self.adopt(self.record) {}
     }
 
     fn look_at_everything(&mut self) {
