@@ -737,7 +737,6 @@ impl World {
 
     fn begin_if(&mut self, percent: u32) {
         if self.chance(percent) {
-            self.holds.clear();
             self.record.life = Life::from_random(self.rng.random());
             self.begin();
         }
