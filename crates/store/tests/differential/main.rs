@@ -136,9 +136,8 @@ async fn redis_answers_as_the_embedded_store_does() {
             {
                 println!("{i}: {event:?}");
             }
-            let expected = &world.events[at].reply;
             panic!(
-                "APPORTION_SEED={seed} APPORTION_HISTORIES=1: operation {at} should answer {expected:#?}, answers {got}"
+                "APPORTION_SEED={seed} APPORTION_HISTORIES=1: operation {at} is answered differently\n{got}"
             );
         }
     }

@@ -54,6 +54,7 @@ pub(crate) struct World {
     ids: BTreeSet<MeterId>,
     periods: BTreeSet<(Key, StoreMs)>,
     holds: Vec<EndHolds>,
+    merged: Vec<UsageSlot>,
     feed_seq: u64,
     /// How far the clock has to go for the last refusal to be an admission.
     tick: Option<u64>,
@@ -78,6 +79,7 @@ impl World {
             ids: BTreeSet::new(),
             periods: BTreeSet::new(),
             holds: vec![],
+            merged: vec![],
             feed_seq: 0,
             tick: None,
             rng,
@@ -267,16 +269,16 @@ impl World {
             self.pass_time();
         }
         match self.below(100) {
-            0..40 => self.decide(),
-            40..52 => self.end_holds(),
-            52..66 => self.swap(),
-            66..72 => self.read(),
-            72..76 => self.feed(),
-            76..79 => self.ack(),
-            79..84 => self.merge(),
-            84..87 => self.usage(),
-            87..89 => self.traded(),
-            89..93 => self.region(),
+            0..37 => self.decide(),
+            37..49 => self.end_holds(),
+            49..63 => self.swap(),
+            63..68 => self.read(),
+            68..72 => self.feed(),
+            72..75 => self.ack(),
+            75..82 => self.merge(),
+            82..85 => self.usage(),
+            85..87 => self.traded(),
+            87..93 => self.region(),
             93..95 => self.new_rule(),
             95 => self.fill_with_holds(),
             96 => self.new_epoch(),
@@ -590,9 +592,11 @@ impl World {
             let period_ms = self.pick(&USAGE_MS);
             let period = period_start(self.moment(), period_ms);
             self.periods.insert((key.clone(), period));
+            let nothing = self.chance(20);
             let mut count = || match self.below(10) {
-                0..4 => 0,
-                4 => 1 << 53,
+                _ if nothing => 0,
+                0 | 1 => 0,
+                2 => 1 << 53,
                 _ => self.below(10_000),
             };
             let counts = Counts {
@@ -600,18 +604,27 @@ impl World {
                 refunded: count(),
                 refused: count(),
             };
-            let actor = self.actor();
+            let (mut key, mut period, mut actor) = (key, period, self.actor());
+            if self.chance(30)
+                && let Some(earlier) = self.merged.choose(&mut self.rng)
+                && earlier.key.partition() == keys[0].partition()
+            {
+                (key, period) = (earlier.key.clone(), earlier.period);
+                actor = earlier.slot.actor.clone();
+            }
             let keep_until = match self.below(8) {
                 0 => self.now.minus(self.below(100)),
                 1..4 => self.now.plus(self.below(5_000)),
                 _ => self.now.plus(self.below(5_000_000)),
             };
+            let slot = Slot { actor, counts };
             slots.push(UsageSlot {
                 key,
                 period,
                 keep_until,
-                slot: Slot { actor, counts },
+                slot,
             });
+            self.merged.extend(slots.last().cloned());
         }
         let partition = keys[0].partition();
         let _ = self.apply(Op::Merge {
@@ -623,8 +636,9 @@ impl World {
 
     fn actor(&mut self) -> Actor {
         Actor {
-            region: Region::new(self.pick(&["eu-west", "us-east", "us"])),
-            life: Life::from_random(self.pick(&[3, 0x00ff_0000_0000, 61])),
+            region: Region::new(self.pick(&["us-east", "us"])),
+            // As text, the second comes before the first.
+            life: Life::from_random(self.pick(&[3, 61])),
         }
     }
 
