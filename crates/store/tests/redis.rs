@@ -1,5 +1,7 @@
 //! What the store promises on a real Redis and its own clock, beyond what the differential tests compare.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod common;
 
 use apportion_core::meter::{Rule, Terms};
@@ -258,6 +260,32 @@ async fn decisions_do_not_wait_behind_other_work() {
     let (looked, admitted) = tokio::join!(store.one(Op::Look), admitted(&store, &op, 3));
     assert_eq!(admitted, 3);
     assert!(matches!(looked, Err(StoreError::Unknown(_))));
+}
+
+#[tokio::test]
+async fn a_connection_that_fell_silent_is_replaced() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port()).await;
+    let store = RedisStore::new(&proxy.url(), Duration::from_millis(200), "ap").unwrap();
+    let fence = begin(&store, record(1)).await;
+    let op = decide(fence, Mode::Charge, vec![of_three()]);
+    assert_eq!(admitted(&store, &op, 1).await, 1);
+
+    proxy.stall_connection(1);
+    let began = Instant::now();
+    let mut charged_at_most = 1;
+    loop {
+        match store.one(op.clone()).await {
+            Ok(Reply::Decided(_)) => break,
+            Err(StoreError::Unknown(_)) => charged_at_most += 1,
+            other => panic!("answered {other:?}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "never replaced");
+    }
+    assert!(
+        charged_at_most > 5,
+        "it wasn't given up at the first timeout"
+    );
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 -- The store's clock and its expiry. Everything else is told the time by these.
 
 local function int(x)
-  return string.format('%.0f', x)
+  return string.format('%d', x)
 end
 
 local function clock()

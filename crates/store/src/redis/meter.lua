@@ -1,5 +1,5 @@
 -- Meters, as core::meter and core::schedule have them: the same numbers, the same names, in the same order.
--- Numbers are exact below 2^53. They are written by int() or %.0f: Lua's own way keeps 14 digits.
+-- Numbers are exact to 2^53, and written by %d: Lua's own way keeps 14 digits.
 
 local HOLDS_MAX = 64
 local HOLD_MAX_MS = 5000
@@ -112,7 +112,7 @@ end
 local function write_holds(holds)
   local text = ''
   for _, hold in ipairs(holds) do
-    text = text .. format(';%.0f,%.0f,%.0f', hold.id, hold.units, hold.ends)
+    text = text .. format(';%d,%d,%d', hold.id, hold.units, hold.ends)
   end
   return text
 end
@@ -306,9 +306,9 @@ end
 local function reading(s)
   if s.steps then
     local flow = s.flow
-    return format('b %.0f %.0f %.0f %.0f %.0f %.0f', s.spendable, s.held, flow.cap, flow.whole, flow.rest, flow.per)
+    return format('b %d %d %d %d %d %d', s.spendable, s.held, flow.cap, flow.whole, flow.rest, flow.per)
   end
-  return format('w %.0f %.0f %.0f', s.label, s.used, s.rights)
+  return format('w %d %d %d', s.label, s.used, s.rights)
 end
 
 local function charge(s, cost, hold)
@@ -359,9 +359,9 @@ end
 local function write_meter(s, ttl)
   local text
   if s.steps then
-    text = format('%.0f,%.0f,%.0f', s.tokens, s.at, s.epoch)
+    text = format('%d,%d,%d', s.tokens, s.at, s.epoch)
   else
-    text = format('%.0f,%.0f', s.used, s.epoch)
+    text = format('%d,%d', s.used, s.epoch)
   end
   if not inside then
     ttl = nil
@@ -380,6 +380,10 @@ local kept = {}
 -- The terms under which the meter of `suffix` stands, if it is traded.
 local function read_traded(suffix)
   local place = base .. 't' .. suffix
+  if redis.call('EXISTS', place) == 0 then
+    kept[place] = false
+    return place, nil
+  end
   local fields = read('HMGET', place, 'v', 's', 'n')
   local version = false
   if fields[1] or fields[3] then

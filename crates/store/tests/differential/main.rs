@@ -2,6 +2,8 @@
 //!
 //! `APPORTION_SEED` repeats a run, `APPORTION_HISTORIES` sets how many histories it has.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod world;
