@@ -12,9 +12,11 @@ pub mod key;
 pub mod lives;
 pub mod meter;
 pub mod policy;
+pub mod regime;
 pub mod schedule;
 pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
 pub use key::{Attributes, Key, Partition};
 pub use policy::{Algorithm, Policy, PolicySet};
+pub use regime::Regime;
