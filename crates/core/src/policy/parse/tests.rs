@@ -2,7 +2,7 @@
 
 use super::super::tests::GOOD;
 use super::*;
-use crate::policy::source::{nearest, show_ms};
+use crate::policy::source::{nearest, show_ms, utf8};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<PolicySet, PolicyErrors> {
@@ -624,6 +624,16 @@ fn what_is_not_toml_is_an_error_that_names_its_line() {
         let errors = parse(&text).unwrap_err().to_string();
         assert!(errors.starts_with("policies.toml:8: not TOML"), "{errors}");
     }
+}
+
+#[test]
+fn what_is_not_utf8_is_an_error_that_names_its_line() {
+    let error = utf8(b"regions = []\n\n# \xff\n", "policies.toml").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "policies.toml:3: not UTF-8; expected text in UTF-8"
+    );
+    assert_eq!(utf8("# é".as_bytes(), "policies.toml"), Ok("# é"));
 }
 
 #[test]
