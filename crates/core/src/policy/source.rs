@@ -78,16 +78,14 @@ pub fn read<T>(
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let span = error.span().unwrap_or_default();
-        let at = text
-            .get(span.clone())
-            .filter(|at| !at.is_empty() && !at.contains('\n'));
-        let at = at
-            .map(|at| format!(" at {}", quote(at)))
-            .unwrap_or_default();
-        let what = format!(
-            "not TOML{at}: {}",
-            error.message().trim_end().replace('\n', " ")
-        );
+        let message = error.message().trim_end().replace('\n', " ");
+        // Only a name is repeated: what is broken may be a URL with a password in it.
+        let what = match text.get(span.clone()) {
+            Some(key) if message == "duplicate key" => {
+                format!("not TOML: duplicate key {}", quote(key))
+            }
+            _ => format!("not TOML: {message}"),
+        };
         reader.report(Some(span.start), None, None, what, None);
     }
     if !reader.problems.borrow().is_empty() {

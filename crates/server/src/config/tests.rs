@@ -144,6 +144,8 @@ fn a_password_is_neither_shown_nor_logged() {
         "rediss://:secret@h",
         "redis://:secret@h:x",
         "reddis://:secret@h",
+        "redis://:secret@h\\",
+        "redis://:secret@h\" x \"",
         "secret",
     ] {
         let errors = load(&changed("redis://127.0.0.1:6379", url)).unwrap_err();

@@ -613,7 +613,7 @@ fn the_shape_of_what_is_not_supported_yet_is_checked() {
 fn what_is_not_toml_is_an_error_that_names_its_line() {
     assert_refused(
         &with("limit = 5"),
-        &["policies.toml:8: not TOML at \"limit\": duplicate key"],
+        &["policies.toml:8: not TOML: duplicate key \"limit\""],
     );
     for text in [
         with("burst ="),
