@@ -5,7 +5,7 @@
 
 use crate::track::Mono;
 use apportion_core::allotment::Timing;
-use apportion_core::fence::{CHECK_MS, DRIFT_PPM, SPAN_MS, Span, TAKEOVER_MS};
+use apportion_core::fence::{CHECK_MS, DRIFT_PPM, Span, TAKEOVER_MS};
 use apportion_core::lives::{LifeTable, OnEmpty, RegionState, Standing};
 use apportion_core::{Life, Record, Regime, Region, StoreMs};
 use apportion_store::{Looked, Op, Reply, StoreError};
@@ -46,9 +46,17 @@ pub(crate) struct Keeper {
 #[derive(Debug)]
 enum Stage {
     Idle,
-    Looking { sent: Mono },
-    Putting { next: RegionState, span: Span, check: Option<Check> },
-    Adopting { record: Record },
+    Looking {
+        sent: Mono,
+    },
+    Putting {
+        next: Box<RegionState>,
+        span: Span,
+        check: Option<Check>,
+    },
+    Adopting {
+        record: Record,
+    },
 }
 
 /// The store's clock, read between two moments of this node's.
@@ -103,7 +111,8 @@ impl Keeper {
     /// What this node may go by now. `None` before its first contact with the store.
     pub(crate) fn regime(&self) -> Option<Regime> {
         let (_, state) = self.view.as_ref()?;
-        self.adopted.filter(|record| *record == state.record(self.revision))?;
+        self.adopted
+            .filter(|record| *record == state.record(self.revision))?;
         Some(Regime {
             state: Arc::clone(state),
             span: self.span,
@@ -151,7 +160,12 @@ impl Keeper {
         Step::Ask(vec![Op::Look])
     }
 
-    pub(crate) fn replied(&mut self, now: Mono, replies: Vec<Result<Reply, StoreError>>, random: u64) -> Step {
+    pub(crate) fn replied(
+        &mut self,
+        now: Mono,
+        replies: Vec<Result<Reply, StoreError>>,
+        random: u64,
+    ) -> Step {
         let first = replies.iter().find_map(|r| r.as_ref().err().cloned());
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Looking { sent } => match replies.into_iter().next() {
@@ -161,7 +175,7 @@ impl Keeper {
             Stage::Putting { next, span, check } => match replies.into_iter().next() {
                 Some(Ok(Reply::Put(version))) => {
                     self.heard.clear();
-                    self.believe(version, next, span, check);
+                    self.believe(version, *next, span, check);
                     self.bind(now)
                 }
                 _ => self.failed(now),
@@ -186,7 +200,11 @@ impl Keeper {
 
     fn settled(&mut self, now: Mono) -> Step {
         self.stage = Stage::Idle;
-        self.due = if self.heard.is_empty() { now + CHECK_MS } else { now };
+        self.due = if self.heard.is_empty() {
+            now + CHECK_MS
+        } else {
+            now
+        };
         Step::Settled
     }
 
@@ -197,7 +215,11 @@ impl Keeper {
     }
 
     fn looked(&mut self, sent: Mono, received: Mono, looked: Looked, random: u64) -> Step {
-        let Looked { now, fingerprint, state } = looked;
+        let Looked {
+            now,
+            fingerprint,
+            state,
+        } = looked;
         let quick = received - sent <= LOOK_MAX_MS;
         let stored = match &state {
             None => None,
@@ -211,12 +233,29 @@ impl Keeper {
         let fresh = Life::from_random(random);
         let (mut next, span) = match &stored {
             None => {
-                let born =
-                    RegionState::on_empty(&self.region, fresh, &fingerprint, now, self.on_empty, &self.peers);
-                (born, if quick { Span::after(now) } else { Span::never() })
+                let born = RegionState::on_empty(
+                    &self.region,
+                    fresh,
+                    &fingerprint,
+                    now,
+                    self.on_empty,
+                    &self.peers,
+                );
+                (
+                    born,
+                    if quick {
+                        Span::after(now)
+                    } else {
+                        Span::never()
+                    },
+                )
             }
             Some((_, state)) if state.fingerprint != fingerprint => {
-                let span = if quick { Span::after(now) } else { Span::never() };
+                let span = if quick {
+                    Span::after(now)
+                } else {
+                    Span::never()
+                };
                 (state.clone().reborn(fresh, &fingerprint, now), span)
             }
             Some((_, state)) => self.vouch(state.clone(), sent, received, now),
@@ -231,23 +270,43 @@ impl Keeper {
                 self.redefined.insert(id.clone());
             }
         }
-        let check =
-            quick.then_some(Check { sent, received, store: now, life: next.life, epoch: next.epoch });
+        let check = quick.then_some(Check {
+            sent,
+            received,
+            store: now,
+            life: next.life,
+            epoch: next.epoch,
+        });
         if stored.as_ref().is_some_and(|(_, state)| *state == next) {
             self.heard.clear();
             self.believe(version, next, span, check.or(self.last));
             return self.bind(received);
         }
-        let put = Op::PutState { expect: version, value: next.to_bytes() };
-        self.stage = Stage::Putting { next, span, check };
+        let put = Op::PutState {
+            expect: version,
+            value: next.to_bytes(),
+        };
+        self.stage = Stage::Putting {
+            next: Box::new(next),
+            span,
+            check,
+        };
         Step::Ask(vec![put])
     }
 
     /// Compares the store's clock with this node's since its last look, and goes on from the region's anchor or opens
     /// a new epoch.
-    fn vouch(&self, state: RegionState, sent: Mono, received: Mono, now: StoreMs) -> (RegionState, Span) {
+    fn vouch(
+        &self,
+        state: RegionState,
+        sent: Mono,
+        received: Mono,
+        now: StoreMs,
+    ) -> (RegionState, Span) {
         let in_span = Span::after(state.anchor).contains(now);
-        let last = self.last.filter(|c| c.life == state.life && c.epoch == state.epoch);
+        let last = self
+            .last
+            .filter(|c| c.life == state.life && c.epoch == state.epoch);
         let quick = received - sent <= LOOK_MAX_MS;
         let Some(last) = last else {
             // Nothing of our own to compare with: another node's anchor, if it is fresh, and not time after time.
@@ -260,10 +319,23 @@ impl Keeper {
             }
             if fresh && (state.taken_over_at == StoreMs(0) || since > self.timing.reclaim_ms()) {
                 let span = Span::after(state.anchor);
-                return (RegionState { taken_over_at: now, ..state }, span);
+                return (
+                    RegionState {
+                        taken_over_at: now,
+                        ..state
+                    },
+                    span,
+                );
             }
             let next = state.next_epoch(now);
-            return (next, if quick { Span::after(now) } else { Span::never() });
+            return (
+                next,
+                if quick {
+                    Span::after(now)
+                } else {
+                    Span::never()
+                },
+            );
         };
         if received <= last.sent {
             return (state, self.span);
@@ -277,14 +349,25 @@ impl Keeper {
             && elapsed <= most + drift(most);
         if !steady || !in_span {
             let next = state.next_epoch(now);
-            return (next, if quick { Span::after(now) } else { Span::never() });
+            return (
+                next,
+                if quick {
+                    Span::after(now)
+                } else {
+                    Span::never()
+                },
+            );
         }
         if !quick || least < CHECK_MS / 2 {
             return (state, self.span);
         }
         // Another node may have moved the region's anchor just now; ours is as good for our own calls.
         let span = Span::after(now);
-        if now.since(state.anchor) < CHECK_MS / 2 { (state, span) } else { (state.anchored(now), span) }
+        if now.since(state.anchor) < CHECK_MS / 2 {
+            (state, span)
+        } else {
+            (state.anchored(now), span)
+        }
     }
 
     /// Binds to the life and writes its record wherever that isn't known to be done.
@@ -297,8 +380,17 @@ impl Keeper {
         if self.adopted == Some(record) && self.attached.as_ref() == Some(&life) {
             return self.settled(now);
         }
-        let attach = Op::Attach { life: state.life, fingerprint: state.fingerprint.clone() };
-        let ops = vec![attach, Op::Adopt { state_version: *version, record }];
+        let attach = Op::Attach {
+            life: state.life,
+            fingerprint: state.fingerprint.clone(),
+        };
+        let ops = vec![
+            attach,
+            Op::Adopt {
+                state_version: *version,
+                record,
+            },
+        ];
         self.attached = Some(life);
         self.stage = Stage::Adopting { record };
         Step::Ask(ops)
@@ -308,12 +400,10 @@ impl Keeper {
     pub(crate) fn has_met_all(&self) -> bool {
         self.view.as_ref().is_some_and(|(_, state)| {
             !matches!(state.standing, Standing::Asking(_))
-                && self.peers.iter().all(|peer| state.present.contains_key(peer))
+                && self
+                    .peers
+                    .iter()
+                    .all(|peer| state.present.contains_key(peer))
         })
-    }
-
-    /// How far from its end the span is, for tests and status.
-    pub(crate) const fn span_ms() -> u64 {
-        SPAN_MS
     }
 }

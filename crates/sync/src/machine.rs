@@ -67,9 +67,15 @@ pub struct Pressure {
 pub enum Input {
     /// Time has passed.
     Wake,
-    Replies { job: JobId, replies: Vec<Result<Reply, StoreError>> },
+    Replies {
+        job: JobId,
+        replies: Vec<Result<Reply, StoreError>>,
+    },
     /// `token`: an answer is waited for.
-    Message { message: Box<Message>, token: Option<ReplyToken> },
+    Message {
+        message: Box<Message>,
+        token: Option<ReplyToken>,
+    },
     Pressure(Pressure),
     /// Somebody found the store not to be the one that was expected.
     LookAgain,
@@ -77,14 +83,27 @@ pub enum Input {
 
 #[derive(Debug)]
 pub enum Effect {
-    Store { job: JobId, ops: Vec<Op> },
+    Store {
+        job: JobId,
+        ops: Vec<Op>,
+    },
     /// What the peer answers comes back as a message.
-    Send { to: Region, message: Box<Message> },
-    Answer { token: ReplyToken, message: Box<Message> },
+    Send {
+        to: Region,
+        message: Box<Message>,
+    },
+    Answer {
+        token: ReplyToken,
+        message: Box<Message>,
+    },
     /// What the node may go by has changed. `None`: nothing, before the first contact with the store.
     Regime(Option<Box<Regime>>),
     /// As far as is known, no region has any rights of this window left (or some has again).
-    UsedUp { key: Key, label: u64, used_up: bool },
+    UsedUp {
+        key: Key,
+        label: u64,
+        used_up: bool,
+    },
     /// The store can't be reached, or can again.
     StoreOk(bool),
 }
@@ -120,7 +139,10 @@ pub struct Machine {
     peers: BTreeMap<Region, PeerView>,
     /// The store's clock less this node's, as last read. For choosing what to look at, never for deciding.
     offset: i128,
-    published: Option<(apportion_core::fence::Fence, Arc<apportion_core::lives::RegionState>)>,
+    published: Option<(
+        apportion_core::fence::Fence,
+        Arc<apportion_core::lives::RegionState>,
+    )>,
     store_ok: Option<bool>,
 }
 
@@ -130,9 +152,16 @@ const KEEPER: JobId = 0;
 impl Machine {
     pub fn new(config: Config, now: Mono) -> Self {
         let mut rng = SmallRng::seed_from_u64(config.seed);
-        let policies: BTreeMap<String, Arc<Policy>> =
-            config.policies.policies.iter().map(|p| (p.id(), Arc::clone(p))).collect();
-        let digests = policies.iter().map(|(id, policy)| (id.clone(), policy.digest())).collect();
+        let policies: BTreeMap<String, Arc<Policy>> = config
+            .policies
+            .policies
+            .iter()
+            .map(|p| (p.id(), Arc::clone(p)))
+            .collect();
+        let digests = policies
+            .iter()
+            .map(|(id, policy)| (id.clone(), policy.digest()))
+            .collect();
         let keeper = Keeper::new(
             config.region.clone(),
             config.peers.clone(),
@@ -141,7 +170,11 @@ impl Machine {
             digests,
             config.on_empty,
         );
-        let peers = config.peers.iter().map(|p| (p.clone(), PeerView::default())).collect();
+        let peers = config
+            .peers
+            .iter()
+            .map(|p| (p.clone(), PeerView::default()))
+            .collect();
         let round_due = now + rng.random_range(0..=config.interval_ms);
         Self {
             digest: config.policies.digest(),
@@ -198,7 +231,10 @@ impl Machine {
         let mut effects = Vec::new();
         match input {
             Input::Wake => {}
-            Input::Replies { job: KEEPER, replies } => {
+            Input::Replies {
+                job: KEEPER,
+                replies,
+            } => {
                 let random = self.rng.random();
                 for reply in replies.iter().flatten() {
                     self.note_clock(now, reply);
@@ -248,7 +284,10 @@ impl Machine {
         if published != self.published {
             for (region, peer) in &mut self.peers {
                 let present = regime.as_ref().and_then(|r| r.state.present.get(region));
-                peer.actor = present.map(|life| Actor { region: region.clone(), life: *life });
+                peer.actor = present.map(|life| Actor {
+                    region: region.clone(),
+                    life: *life,
+                });
             }
             self.published = published;
             effects.push(Effect::Regime(regime.map(Box::new)));
@@ -267,28 +306,40 @@ impl Machine {
         if step != Step::Wait {
             self.keep(step, effects);
         }
-        let Some(regime) = self.keeper.regime() else { return };
+        let Some(regime) = self.keeper.regime() else {
+            return;
+        };
         if !self.config.peers.is_empty() && !self.keeper.has_met_all() && self.hello_due <= now {
             self.hellos = self.hellos.saturating_add(1);
-            self.hello_due = now + if self.hellos < HELLOS_MAX { HELLO_MS } else { self.config.interval_ms };
+            self.hello_due = now
+                + if self.hellos < HELLOS_MAX {
+                    HELLO_MS
+                } else {
+                    self.config.interval_ms
+                };
             for peer in self.config.peers.clone() {
                 effects.push(self.send(&regime, &peer, Out::default(), Trade::default()));
             }
         }
         if self.round_due <= now && !self.round_running {
             let interval = self.config.interval_ms;
-            self.round_due = now + interval - interval / 10 + self.rng.random_range(0..=interval / 5);
+            self.round_due =
+                now + interval - interval / 10 + self.rng.random_range(0..=interval / 5);
             self.round_running = true;
             let (job, ops) = self.begin_round(&regime);
             self.start(job, ops, effects);
         }
         if !self.urgent_running && !self.urgent.is_empty() {
-            let ids: Vec<MeterId> = std::mem::take(&mut self.urgent).into_iter().take(SURVEY_MAX).collect();
+            let ids: Vec<MeterId> = std::mem::take(&mut self.urgent)
+                .into_iter()
+                .take(SURVEY_MAX)
+                .collect();
             self.urgent_running = self.survey(&regime, ids, Occasion::Urgent, effects);
         }
         if self.tick_due <= now && !self.tick_running && !self.tracks.is_empty() {
             self.tick_due = now + TICK_MS;
-            self.tracks.retain(|_, track| track.touched_at + TRACK_IDLE_MS > now);
+            self.tracks
+                .retain(|_, track| track.touched_at + TRACK_IDLE_MS > now);
             let ids = self.followed(now);
             self.tick_running = self.survey(&regime, ids, Occasion::Tick, effects);
         }
@@ -303,17 +354,25 @@ impl Machine {
                 Algorithm::FixedWindow { per_ms, .. } => Some(label_at(store_now, per_ms)),
                 Algorithm::TokenBucket { .. } => None,
             };
-            Some(MeterId { key: key.clone(), label })
+            Some(MeterId {
+                key: key.clone(),
+                label,
+            })
         };
         self.tracks.keys().take(SURVEY_MAX).filter_map(at).collect()
     }
 
     fn pressed(&mut self, now: Mono, pressure: &Pressure) {
-        let id = MeterId { key: pressure.key.clone(), label: pressure.label };
+        let id = MeterId {
+            key: pressure.key.clone(),
+            label: pressure.label,
+        };
         if self.config.peers.is_empty() {
             return;
         }
-        let Some(track) = self.track(now, &id.key) else { return };
+        let Some(track) = self.track(now, &id.key) else {
+            return;
+        };
         if pressure.refused {
             track.refused(now);
         }
@@ -327,9 +386,14 @@ impl Machine {
         if !self.tracks.contains_key(key) && self.tracks.len() >= TRACKS_MAX {
             return None;
         }
-        Some(self.tracks.entry(key.clone()).or_insert_with(|| Track::new(now, plan::slow_ms(policy))))
+        Some(
+            self.tracks
+                .entry(key.clone())
+                .or_insert_with(|| Track::new(now, plan::slow_ms(policy))),
+        )
     }
 
+    #[expect(clippy::too_many_arguments, reason = "one scene, set up in one place")]
     /// Sets up the scene for one key and lets `plan` look at it.
     fn plan(
         &mut self,
@@ -344,7 +408,10 @@ impl Machine {
         let Some(policy) = self.policies.get(id.key.policy_id()).cloned() else {
             return plan::Plan::default();
         };
-        let mut track = self.tracks.remove(&id.key).unwrap_or_else(|| Track::new(now, plan::slow_ms(&policy)));
+        let mut track = self
+            .tracks
+            .remove(&id.key)
+            .unwrap_or_else(|| Track::new(now, plan::slow_ms(&policy)));
         let is_present = match policy.algorithm {
             Algorithm::FixedWindow { per_ms, .. } => id.label == Some(label_at(store_now, per_ms)),
             Algorithm::TokenBucket { .. } => id.label.is_none(),
@@ -352,7 +419,11 @@ impl Machine {
         if is_present {
             track.sample(now, plan::counted(snapshot));
         }
-        let actors = self.peers.iter().filter_map(|(r, view)| Some((r.clone(), view.actor.clone()?))).collect();
+        let actors = self
+            .peers
+            .iter()
+            .filter_map(|(r, view)| Some((r.clone(), view.actor.clone()?)))
+            .collect();
         let fence = regime.fence();
         let scene = Scene {
             regime,
@@ -368,7 +439,11 @@ impl Machine {
         let planned = plan(&scene, &mut track, snapshot);
         if let Some(label) = id.label.filter(|_| is_present) {
             let used_up = planned.spent && track.is_used_up(&self.config.peers);
-            effects.push(Effect::UsedUp { key: id.key.clone(), label, used_up });
+            effects.push(Effect::UsedUp {
+                key: id.key.clone(),
+                label,
+                used_up,
+            });
         }
         if self.tracks.len() < TRACKS_MAX {
             self.tracks.insert(id.key.clone(), track);
@@ -387,7 +462,10 @@ impl Machine {
             acks: Vec::new(),
             trade,
         };
-        Effect::Send { to: to.clone(), message: Box::new(message) }
+        Effect::Send {
+            to: to.clone(),
+            message: Box::new(message),
+        }
     }
 
     fn start(&mut self, job: Job, ops: Vec<Op>, effects: &mut Vec<Effect>) {

@@ -74,7 +74,10 @@ impl Trade {
 
     /// Every meter that is spoken of.
     pub fn ids(&self) -> Vec<MeterId> {
-        let rate = |key: &Key| MeterId { key: key.clone(), label: None };
+        let rate = |key: &Key| MeterId {
+            key: key.clone(),
+            label: None,
+        };
         let mut ids: Vec<MeterId> = self.asks.iter().map(|a| a.id.clone()).collect();
         ids.extend(self.grants.iter().map(|(key, _)| rate(key)));
         ids.extend(self.statements.iter().map(|(key, _)| rate(key)));

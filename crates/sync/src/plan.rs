@@ -99,7 +99,10 @@ impl WindowNow {
         let elapsed = now.since(label_bounds(self.label, self.per_ms).0).max(1);
         let average = u128::from(self.used) * u128::from(MICRO) * 1_000 / u128::from(elapsed);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
-        Demand { fast: average, slow: average }
+        Demand {
+            fast: average,
+            slow: average,
+        }
     }
 }
 
@@ -110,12 +113,27 @@ impl Scene<'_> {
 
     fn rate(&self) -> Option<Rate> {
         match self.policy.algorithm {
-            Algorithm::TokenBucket { limit, per_ms, burst } => Some(Rate { limit, per_ms, burst }),
+            Algorithm::TokenBucket {
+                limit,
+                per_ms,
+                burst,
+            } => Some(Rate {
+                limit,
+                per_ms,
+                burst,
+            }),
             Algorithm::FixedWindow { .. } => None,
         }
     }
 
-    fn swap(&self, snapshot: &Snapshot, rule: Rule, terms: Terms, allotment: Allotment, keep: StoreMs) -> Swap {
+    fn swap(
+        &self,
+        snapshot: &Snapshot,
+        rule: Rule,
+        terms: Terms,
+        allotment: Allotment,
+        keep: StoreMs,
+    ) -> Swap {
         Swap {
             fence: *self.fence,
             id: self.id.clone(),
@@ -130,24 +148,42 @@ impl Scene<'_> {
     fn loan_swap(&self, snapshot: &Snapshot, rate: Rate, loans: Loans) -> Swap {
         let terms = self.regime.loan_terms(self.policy, rate, &loans, self.now);
         let keep = loans.ends_at().max(self.now);
-        self.swap(snapshot, self.regime.rule(self.policy), terms, Allotment::Loans(loans), keep)
+        self.swap(
+            snapshot,
+            self.regime.rule(self.policy),
+            terms,
+            Allotment::Loans(loans),
+            keep,
+        )
     }
 
     fn transfer_swap(&self, snapshot: &Snapshot, w: &WindowNow, transfers: Transfers) -> Swap {
         let terms = Regime::transfer_terms(&transfers);
         let keep = Regime::window_keep_until(w.label, w.per_ms);
-        self.swap(snapshot, self.regime.rule(self.policy), terms, Allotment::Transfers(transfers), keep)
+        self.swap(
+            snapshot,
+            self.regime.rule(self.policy),
+            terms,
+            Allotment::Transfers(transfers),
+            keep,
+        )
     }
 
     fn rate_now(&self, rate: Rate, snapshot: &Snapshot) -> RateNow {
         let loans = match stored(snapshot) {
             Some(Allotment::Loans(loans)) => loans,
-            _ => Loans { epoch: self.regime.state.epoch, ..Loans::default() },
+            _ => Loans {
+                epoch: self.regime.state.epoch,
+                ..Loans::default()
+            },
         };
         let loans = loans.at(self.regime.state.epoch, self.now);
         let (base, floor) = self.regime.base_and_floor(self.policy, rate);
         let lent_all = self.regime.state.lent_all(self.regime.timing);
-        let share = loans.shares(base, floor, lent_all, self.now).first().map_or(0, |(_, ppb)| *ppb);
+        let share = loans
+            .shares(base, floor, lent_all, self.now)
+            .first()
+            .map_or(0, |(_, ppb)| *ppb);
         let rule = self.regime.rule(self.policy);
         let meter = match &snapshot.meter {
             Some(Meter::Bucket(bucket)) => Some(bucket),
@@ -156,11 +192,25 @@ impl Scene<'_> {
         let terms = snapshot.traded.as_ref().and_then(|t| t.terms.as_ref());
         let settled = Bucket::settle(meter, &rule, terms, self.fence, self.now);
         let (spendable, held, cap) = match settled.reading {
-            Reading::Bucket { spendable, held, flow } => (spendable, held, flow.cap),
+            Reading::Bucket {
+                spendable,
+                held,
+                flow,
+            } => (spendable, held, flow.cap),
             Reading::Window { .. } => (0, 0, 0),
         };
         let own = share.saturating_sub(loans.borrowed_at(self.now));
-        RateNow { rate, share, own, base, spendable, held, cap, fresh: meter.is_none(), loans }
+        RateNow {
+            rate,
+            share,
+            own,
+            base,
+            spendable,
+            held,
+            cap,
+            fresh: meter.is_none(),
+            loans,
+        }
     }
 
     fn window_now(&self, per_ms: u64, snapshot: &Snapshot) -> WindowNow {
@@ -191,7 +241,11 @@ impl Scene<'_> {
     /// The time that rights of this window are planned for: a while of the present one, all of a later one.
     fn horizon_ms(&self, w: &WindowNow) -> u64 {
         let (start, end) = label_bounds(w.label, w.per_ms);
-        if start > self.now { w.per_ms } else { end.since(self.now).min(WINDOW_HORIZON_MS) }
+        if start > self.now {
+            w.per_ms
+        } else {
+            end.since(self.now).min(WINDOW_HORIZON_MS)
+        }
     }
 }
 
@@ -203,7 +257,9 @@ fn stored(snapshot: &Snapshot) -> Option<Allotment> {
 /// How long it takes the budget to admit several requests: over that, falling demand is believed.
 pub(crate) fn slow_ms(policy: &Policy) -> u64 {
     let (limit, per_ms) = match policy.algorithm {
-        Algorithm::TokenBucket { limit, per_ms, .. } | Algorithm::FixedWindow { limit, per_ms } => (limit, per_ms),
+        Algorithm::TokenBucket { limit, per_ms, .. } | Algorithm::FixedWindow { limit, per_ms } => {
+            (limit, per_ms)
+        }
     };
     (per_ms.saturating_mul(8) / limit.max(1)).clamp(2_000, 15_000)
 }
@@ -211,22 +267,36 @@ pub(crate) fn slow_ms(policy: &Policy) -> u64 {
 // === the region's own accord ===
 
 /// Looks after a key: gives back what isn't needed, asks for what is.
-pub(crate) fn survey(scene: &Scene<'_>, track: &mut Track, snapshot: &Snapshot, occasion: Occasion) -> Plan {
+pub(crate) fn survey(
+    scene: &Scene<'_>,
+    track: &mut Track,
+    snapshot: &Snapshot,
+    occasion: Occasion,
+) -> Plan {
     match scene.policy.algorithm {
         Algorithm::TokenBucket { .. } => survey_rate(scene, track, snapshot, occasion),
-        Algorithm::FixedWindow { per_ms, .. } => survey_window(scene, track, snapshot, occasion, per_ms),
+        Algorithm::FixedWindow { per_ms, .. } => {
+            survey_window(scene, track, snapshot, occasion, per_ms)
+        }
     }
 }
 
-fn survey_rate(scene: &Scene<'_>, track: &mut Track, snapshot: &Snapshot, occasion: Occasion) -> Plan {
+fn survey_rate(
+    scene: &Scene<'_>,
+    track: &mut Track,
+    snapshot: &Snapshot,
+    occasion: Occasion,
+) -> Plan {
     let mut plan = Plan::default();
-    let Some(rate) = scene.rate() else { return plan };
+    let Some(rate) = scene.rate() else {
+        return plan;
+    };
     let now = scene.rate_now(rate, snapshot);
     let refusing = track.is_refusing(scene.mono);
     let mut need = match track.demand() {
         Some(demand) => demand::need_ppb(demand.planned(false), rate),
         // Nothing is measured yet: double, and see.
-        None if refusing || occasion == Occasion::Urgent => (now.share * 2).max(PPB / 10).min(PPB),
+        None if refusing || occasion == Occasion::Urgent => (now.share * 2).clamp(PPB / 10, PPB),
         None => now.share,
     };
     if refusing {
@@ -248,15 +318,19 @@ fn survey_rate(scene: &Scene<'_>, track: &mut Track, snapshot: &Snapshot, occasi
     if plan.swap.is_some() || occasion == Occasion::Round {
         for statement in loans.statements(&scene.us()) {
             let to = statement.to.region.clone();
-            plan.to(&to).statements.push((scene.id.key.clone(), statement));
+            plan.to(&to)
+                .statements
+                .push((scene.id.key.clone(), statement));
         }
     }
     let kept = loans.borrowed_at(scene.now);
     let shortfall = target.saturating_sub(kept);
     let short = shortfall > dead_band || (shortfall > 0 && refusing);
     let renew = occasion == Occasion::Round && kept > 0;
-    let ask_more = short && occasion != Occasion::Tick || (short && refusing && track.may_ask(scene.mono));
-    if !renew && !(ask_more && track.may_ask(scene.mono)) {
+    let ask_more =
+        short && occasion != Occasion::Tick || (short && refusing && track.may_ask(scene.mono));
+    let asks = renew || (ask_more && track.may_ask(scene.mono));
+    if !asks {
         return plan;
     }
     let lent: u64 = loans.lent_at(scene.now);
@@ -266,9 +340,17 @@ fn survey_rate(scene: &Scene<'_>, track: &mut Track, snapshot: &Snapshot, occasi
         let credit: u64 = credit_from(&loans, peer, scene.now);
         let more = if ask_more { shortfall } else { 0 };
         let want = (credit + more).min(PPB);
-        let to_peer: u64 =
-            loans.lent.iter().filter(|d| d.to.region == *peer).map(|d| d.charge_at(scene.now)).sum();
-        let recall = if lent > 0 { part(to_peer, owed, lent) } else { 0 };
+        let to_peer: u64 = loans
+            .lent
+            .iter()
+            .filter(|d| d.to.region == *peer)
+            .map(|d| d.charge_at(scene.now))
+            .sum();
+        let recall = if lent > 0 {
+            part(to_peer, owed, lent)
+        } else {
+            0
+        };
         if want > 0 || recall > 0 {
             plan.to(peer).asks.push(Ask {
                 id: scene.id.clone(),
@@ -287,7 +369,10 @@ fn survey_rate(scene: &Scene<'_>, track: &mut Track, snapshot: &Snapshot, occasi
 }
 
 fn credit_from(loans: &Loans, region: &Region, now: StoreMs) -> u64 {
-    let from = loans.borrowed.iter().filter(|c| c.from.region == *region && c.until > now);
+    let from = loans
+        .borrowed
+        .iter()
+        .filter(|c| c.from.region == *region && c.until > now);
     from.map(|c| c.amount_ppb).sum()
 }
 
@@ -305,7 +390,10 @@ fn survey_window(
     per_ms: u64,
 ) -> Plan {
     let w = scene.window_now(per_ms, snapshot);
-    let mut plan = Plan { spent: w.left == 0, ..Plan::default() };
+    let mut plan = Plan {
+        spent: w.left == 0,
+        ..Plan::default()
+    };
     if occasion != Occasion::Tick {
         for row in w.transfers.unconfirmed(&scene.us()) {
             let to = row.to.region.clone();
@@ -323,7 +411,11 @@ fn survey_window(
         None if refusing => (w.base / 2).max(track.attempts()),
         None => 0,
     };
-    let need = if refusing && !ahead { need.max(w.left + 1) } else { need };
+    let need = if refusing && !ahead {
+        need.max(w.left + 1)
+    } else {
+        need
+    };
     let want = need.saturating_sub(w.left);
     if want == 0 || (occasion == Occasion::Tick && !refusing) || !track.may_ask(scene.mono) {
         return plan;
@@ -346,12 +438,22 @@ fn survey_window(
 }
 
 /// The next window's meter, where it is time to balance it ahead.
-pub(crate) fn ahead(policy: &Policy, id: &MeterId, now: StoreMs, interval_ms: u64) -> Option<MeterId> {
-    let Algorithm::FixedWindow { per_ms, .. } = policy.algorithm else { return None };
+pub(crate) fn ahead(
+    policy: &Policy,
+    id: &MeterId,
+    now: StoreMs,
+    interval_ms: u64,
+) -> Option<MeterId> {
+    let Algorithm::FixedWindow { per_ms, .. } = policy.algorithm else {
+        return None;
+    };
     let label = id.label.filter(|label| *label == label_at(now, per_ms))?;
     let (_, end) = label_bounds(label, per_ms);
     let near = end.since(now) <= interval_ms.saturating_mul(2);
-    near.then(|| MeterId { key: id.key.clone(), label: Some(label + 1) })
+    near.then(|| MeterId {
+        key: id.key.clone(),
+        label: Some(label + 1),
+    })
 }
 
 // === what a peer said ===
@@ -367,7 +469,9 @@ pub(crate) fn answer(
 ) -> Plan {
     match scene.policy.algorithm {
         Algorithm::TokenBucket { .. } => answer_rate(scene, track, snapshot, from, epoch, said),
-        Algorithm::FixedWindow { per_ms, .. } => answer_window(scene, track, snapshot, from, said, per_ms),
+        Algorithm::FixedWindow { per_ms, .. } => {
+            answer_window(scene, track, snapshot, from, said, per_ms)
+        }
     }
 }
 
@@ -380,19 +484,36 @@ fn answer_rate(
     said: &Trade,
 ) -> Plan {
     let mut plan = Plan::default();
-    let Some(rate) = scene.rate() else { return plan };
+    let Some(rate) = scene.rate() else {
+        return plan;
+    };
     let now = scene.rate_now(rate, snapshot);
     let us = scene.us();
     let key = &scene.id.key;
     let mut loans = now.loans.clone();
-    for (_, statement) in said.statements.iter().filter(|(k, s)| k == key && s.to == us && s.by == *from) {
+    for (_, statement) in said
+        .statements
+        .iter()
+        .filter(|(k, s)| k == key && s.to == us && s.by == *from)
+    {
         loans = loans.clone().believe(statement).unwrap_or(loans);
     }
-    for (_, grant) in said.grants.iter().filter(|(k, g)| k == key && g.by == *from) {
+    for (_, grant) in said
+        .grants
+        .iter()
+        .filter(|(k, g)| k == key && g.by == *from)
+    {
         let before = loans.borrowed_at(scene.now);
-        if let Some(next) = loans.clone().take_up(grant, scene.regime.timing, &us, scene.now) {
+        if let Some(next) = loans
+            .clone()
+            .take_up(grant, scene.regime.timing, &us, scene.now)
+        {
             let more = next.borrowed_at(scene.now) > before;
-            let answer = if more { Answered::Brought } else { Answered::Nothing };
+            let answer = if more {
+                Answered::Brought
+            } else {
+                Answered::Nothing
+            };
             track.answered(&from.region, answer, scene.mono);
             loans = next;
         }
@@ -406,7 +527,12 @@ fn answer_rate(
         if ask.recall > 0 && credit > 0 {
             loans = loans.keep(from, credit.saturating_sub(ask.recall));
         }
-        let asked = LoanAsk { by: from.clone(), epoch, asked_at: ask.asked_at, want_ppb: ask.want };
+        let asked = LoanAsk {
+            by: from.clone(),
+            epoch,
+            asked_at: ask.asked_at,
+            want_ppb: ask.want,
+        };
         let amount = lendable(scene, track, &now, &loans, &asked, ask.refusing);
         let owes = loans.lent.iter().any(|d| d.to == *from && d.epoch == epoch);
         if amount == 0 && !owes {
@@ -415,7 +541,9 @@ fn answer_rate(
         }
         let most = scene.regime.lendable_ppb(scene.policy, rate, scene.now);
         if let Some((next, grant)) =
-            loans.clone().lend(&asked, amount, most, scene.regime.timing, &us, scene.now)
+            loans
+                .clone()
+                .lend(&asked, amount, most, scene.regime.timing, &us, scene.now)
         {
             loans = next;
             plan.to(&from.region).grants.push((key.clone(), grant));
@@ -425,7 +553,9 @@ fn answer_rate(
         let kept_less = loans.borrowed_at(scene.now) < now.loans.borrowed_at(scene.now);
         if kept_less {
             for statement in loans.statements(&us).into_iter().filter(|s| s.to == *from) {
-                plan.to(&from.region).statements.push((key.clone(), statement));
+                plan.to(&from.region)
+                    .statements
+                    .push((key.clone(), statement));
             }
         }
         plan.swap = Some(scene.loan_swap(snapshot, rate, loans));
@@ -457,14 +587,24 @@ fn lendable(
     let mut asks: BTreeMap<&Region, u64> = track.wants(scene.mono, window_ms).collect();
     asks.insert(&ask.by.region, ask.want_ppb);
     let weight = |region: &Region| scene.policy.weights.get(region).copied().unwrap_or(1);
-    let wants: Vec<(u64, u64)> = asks.iter().map(|(region, want)| (weight(region), *want)).collect();
+    let wants: Vec<(u64, u64)> = asks
+        .iter()
+        .map(|(region, want)| (weight(region), *want))
+        .collect();
     let dealt = demand::max_min(spare, &wants);
-    let ours = asks.keys().position(|region| **region == ask.by.region).map_or(0, |i| dealt[i]);
+    let ours = asks
+        .keys()
+        .position(|region| **region == ask.by.region)
+        .map_or(0, |i| dealt[i]);
     let others = loans.lent_to_others(&ask.by, ask.epoch, scene.now);
     let amount = ours.min(most.saturating_sub(others));
     let charged = loans.lent_at(scene.now) - others;
     let steady = amount.abs_diff(charged) < now.base * DEAD_BAND_PERCENT / 100;
-    if steady && !refusing { charged.min(ask.want_ppb).min(most.saturating_sub(others)) } else { amount }
+    if steady && !refusing {
+        charged.min(ask.want_ppb).min(most.saturating_sub(others))
+    } else {
+        amount
+    }
 }
 
 fn answer_window(
@@ -476,27 +616,49 @@ fn answer_window(
     per_ms: u64,
 ) -> Plan {
     let w = scene.window_now(per_ms, snapshot);
-    let mut plan = Plan { spent: w.left == 0, ..Plan::default() };
+    let mut plan = Plan {
+        spent: w.left == 0,
+        ..Plan::default()
+    };
     let us = scene.us();
     let mut transfers = w.transfers.clone();
     let mut left = w.left;
     let mut brought = false;
-    for (_, seen) in said.seen.iter().filter(|(id, s)| id == scene.id && s.to == *from) {
+    for (_, seen) in said
+        .seen
+        .iter()
+        .filter(|(id, s)| id == scene.id && s.to == *from)
+    {
         transfers = transfers.clone().confirm(&us, seen).unwrap_or(transfers);
     }
-    for (_, row) in said.rows.iter().filter(|(id, r)| id == scene.id && r.from == *from && r.to == us) {
+    for (_, row) in said
+        .rows
+        .iter()
+        .filter(|(id, r)| id == scene.id && r.from == *from && r.to == us)
+    {
         let had = transfers.received_units();
-        if !w.closed && let Some(next) = transfers.clone().take_in(&us, row) {
+        if !w.closed
+            && let Some(next) = transfers.clone().take_in(&us, row)
+        {
             transfers = next;
             let more = transfers.received_units() - had;
             left += more;
             brought = true;
         }
         // A row of a window that is over is of no more use, but mustn't be sent for ever.
-        let units = if w.closed { row.units } else { received_from(&transfers, from) };
-        plan.to(&from.region)
-            .seen
-            .push((scene.id.clone(), RowSeen { from: from.clone(), to: us.clone(), units }));
+        let units = if w.closed {
+            row.units
+        } else {
+            received_from(&transfers, from)
+        };
+        plan.to(&from.region).seen.push((
+            scene.id.clone(),
+            RowSeen {
+                from: from.clone(),
+                to: us.clone(),
+                units,
+            },
+        ));
     }
     for (_, theirs) in said.left.iter().filter(|(id, _)| id == scene.id) {
         let answer = match (brought, *theirs) {
@@ -529,7 +691,12 @@ fn answer_window(
 }
 
 fn received_from(transfers: &Transfers, from: &Actor) -> u64 {
-    transfers.received.iter().filter(|r| r.from == *from).map(|r| r.units).sum()
+    transfers
+        .received
+        .iter()
+        .filter(|r| r.from == *from)
+        .map(|r| r.units)
+        .sum()
 }
 
 /// How many of the `left` rights of a window can be given to the asker.
@@ -543,5 +710,9 @@ fn sparable(scene: &Scene<'_>, track: &Track, w: &WindowNow, left: u64, ask: &As
         return ask.want.min(left);
     }
     // Rights are given for good: by halves, unless somebody is being refused.
-    ask.want.min(if ask.refusing { spare } else { spare.div_ceil(2) })
+    ask.want.min(if ask.refusing {
+        spare
+    } else {
+        spare.div_ceil(2)
+    })
 }

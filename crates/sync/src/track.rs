@@ -72,11 +72,17 @@ impl Track {
         if self.samples.back().is_some_and(|(at, _)| *at == now) {
             self.samples.pop_back();
         }
-        if self.samples.back().is_none_or(|(_, last)| *last != attempts) {
+        if self
+            .samples
+            .back()
+            .is_none_or(|(_, last)| *last != attempts)
+        {
             self.touched_at = now;
         }
         self.samples.push_back((now, attempts));
-        let old = |samples: &VecDeque<(Mono, u64)>, ms: u64| samples.get(1).is_some_and(|(at, _)| at + ms < now);
+        let old = |samples: &VecDeque<(Mono, u64)>, ms: u64| {
+            samples.get(1).is_some_and(|(at, _)| at + ms < now)
+        };
         while self.samples.len() > SAMPLES_MAX || old(&self.samples, self.slow_ms) {
             self.samples.pop_front();
         }
@@ -98,9 +104,16 @@ impl Track {
             let units = u128::from(last - from.1) * u128::from(MICRO) * 1_000;
             u64::try_from(units / u128::from((last_at - from.0).max(1))).unwrap_or(u64::MAX)
         };
-        let fast = self.samples.iter().rev().find(|(at, _)| at + FAST_MS <= last_at)?;
+        let fast = self
+            .samples
+            .iter()
+            .rev()
+            .find(|(at, _)| at + FAST_MS <= last_at)?;
         let slow = self.samples.front()?;
-        Some(Demand { fast: rate(fast), slow: rate(slow) })
+        Some(Demand {
+            fast: rate(fast),
+            slow: rate(slow),
+        })
     }
 
     /// What the store's counter said last.
@@ -115,8 +128,13 @@ impl Track {
 
     /// Notes an ask; the next may follow after a gap that grows up to `interval_ms` while asking brings nothing.
     pub(crate) fn asking(&mut self, now: Mono, interval_ms: u64) {
-        let fruitless = !self.answers.is_empty() && !self.answers.values().any(|a| *a == Answered::Brought);
-        self.gap_ms = if fruitless { (self.gap_ms * 2).min(interval_ms) } else { ASK_GAP_MS };
+        let fruitless =
+            !self.answers.is_empty() && !self.answers.values().any(|a| *a == Answered::Brought);
+        self.gap_ms = if fruitless {
+            (self.gap_ms * 2).min(interval_ms)
+        } else {
+            ASK_GAP_MS
+        };
         self.ask_after = now + self.gap_ms;
     }
 
@@ -130,12 +148,18 @@ impl Track {
 
     /// Every one of `peers` has answered, and none of them brought anything.
     pub(crate) fn is_dry(&self, peers: &[Region]) -> bool {
-        peers.iter().all(|peer| self.answers.get(peer).is_some_and(|a| *a != Answered::Brought))
+        peers.iter().all(|peer| {
+            self.answers
+                .get(peer)
+                .is_some_and(|a| *a != Answered::Brought)
+        })
     }
 
     /// Every one of `peers` has said that it has nothing left.
     pub(crate) fn is_used_up(&self, peers: &[Region]) -> bool {
-        peers.iter().all(|peer| self.answers.get(peer) == Some(&Answered::UsedUp))
+        peers
+            .iter()
+            .all(|peer| self.answers.get(peer) == Some(&Answered::UsedUp))
     }
 
     pub(crate) fn note_ask(&mut self, by: &Region, want: u64, now: Mono) {
@@ -145,7 +169,10 @@ impl Track {
 
     /// What peers wanted within the last `ms`.
     pub(crate) fn wants(&self, now: Mono, ms: u64) -> impl Iterator<Item = (&Region, u64)> {
-        self.asked.iter().filter(move |(_, (_, at))| at + ms >= now).map(|(region, (want, _))| (region, *want))
+        self.asked
+            .iter()
+            .filter(move |(_, (_, at))| at + ms >= now)
+            .map(|(region, (want, _))| (region, *want))
     }
 }
 
@@ -160,7 +187,13 @@ mod tests {
         for i in 0..=8u64 {
             track.sample(i * 250, i * 5);
         }
-        assert_eq!(track.demand(), Some(Demand { fast: 20 * MICRO, slow: 20 * MICRO }));
+        assert_eq!(
+            track.demand(),
+            Some(Demand {
+                fast: 20 * MICRO,
+                slow: 20 * MICRO
+            })
+        );
         for i in 9..=12u64 {
             track.sample(i * 250, 40);
         }

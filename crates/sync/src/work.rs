@@ -40,7 +40,10 @@ impl Work {
     pub(crate) fn new(mut ids: Vec<MeterId>) -> Self {
         ids.sort_unstable();
         ids.dedup();
-        Self { todo: ids, ..Self::default() }
+        Self {
+            todo: ids,
+            ..Self::default()
+        }
     }
 
     /// The next reading; `None` where nothing is left to do.
@@ -55,7 +58,11 @@ impl Work {
         }
         let ops = groups
             .iter()
-            .map(|(partition, ids)| Op::Read { fence: *fence, partition: *partition, ids: ids.clone() })
+            .map(|(partition, ids)| Op::Read {
+                fence: *fence,
+                partition: *partition,
+                ids: ids.clone(),
+            })
             .collect();
         self.awaiting = Awaiting::Read(groups.into_values().collect());
         Some(ops)
@@ -75,18 +82,27 @@ impl Work {
                 for (ids, reply) in groups.into_iter().zip(replies) {
                     let (now, snapshots) = match reply {
                         Ok(Reply::Snapshots { now, snapshots }) => (now, snapshots),
-                        Ok(_) => return Progress::Broken(StoreError::Rejected("not a snapshot".into())),
+                        Ok(_) => {
+                            return Progress::Broken(StoreError::Rejected("not a snapshot".into()));
+                        }
                         Err(error) => return Progress::Broken(error),
                     };
                     for (id, snapshot) in ids.into_iter().zip(snapshots) {
                         let plan = plan(&id, &snapshot, now);
-                        if plan.swap.is_some() { swaps.push((id, plan)) } else { self.may_tell(plan.tell) }
+                        if plan.swap.is_some() {
+                            swaps.push((id, plan))
+                        } else {
+                            self.may_tell(plan.tell)
+                        }
                     }
                 }
                 if swaps.is_empty() {
                     return Progress::Done;
                 }
-                let ops = swaps.iter().filter_map(|(_, plan)| plan.swap.clone().map(Op::Swap)).collect();
+                let ops = swaps
+                    .iter()
+                    .filter_map(|(_, plan)| plan.swap.clone().map(Op::Swap))
+                    .collect();
                 self.awaiting = Awaiting::Swaps(swaps);
                 Progress::Ask(ops)
             }
@@ -95,7 +111,9 @@ impl Work {
                     match reply {
                         Ok(_) => self.may_tell(plan.tell),
                         Err(StoreError::Conflict) => self.todo.push(id),
-                        Err(StoreError::Guard | StoreError::OutOfSpan | StoreError::Rejected(_)) => {}
+                        Err(
+                            StoreError::Guard | StoreError::OutOfSpan | StoreError::Rejected(_),
+                        ) => {}
                         Err(error) => return Progress::Broken(error),
                     }
                 }

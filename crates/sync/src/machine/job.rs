@@ -1,7 +1,7 @@
 //! The machine's work in hand: rounds and surveys by its own accord, and messages from peers.
 
-use super::{JOBS_MAX, Machine};
 use super::Effect;
+use super::{JOBS_MAX, Machine};
 use crate::message::{Message, Trade, UsageEntry};
 use crate::plan::{self, Occasion};
 use crate::track::Mono;
@@ -24,11 +24,28 @@ const PERIOD_GUESS_MS: u64 = 31 * 86_400_000;
 #[derive(Debug)]
 pub(super) enum Job {
     /// Waits for the lease, the traded keys and the usage feeds.
-    Gather { regime: Box<Regime>, readers: Vec<(Region, String)> },
-    Survey { regime: Box<Regime>, occasion: Occasion, work: Work, out: BTreeMap<Region, Out> },
+    Gather {
+        regime: Box<Regime>,
+        readers: Vec<(Region, String)>,
+    },
+    Survey {
+        regime: Box<Regime>,
+        occasion: Occasion,
+        work: Work,
+        out: BTreeMap<Region, Out>,
+    },
     /// A message whose usage is being merged.
-    Merge { regime: Box<Regime>, message: Box<Message>, token: Option<u64> },
-    Answer { regime: Box<Regime>, message: Box<Message>, token: Option<u64>, work: Work },
+    Merge {
+        regime: Box<Regime>,
+        message: Box<Message>,
+        token: Option<u64>,
+    },
+    Answer {
+        regime: Box<Regime>,
+        message: Box<Message>,
+        token: Option<u64>,
+        work: Work,
+    },
     /// Nobody waits for the outcome.
     Note,
 }
@@ -51,7 +68,10 @@ fn reader(state: &RegionState, peer: &Region) -> Option<String> {
 impl Machine {
     pub(super) fn begin_round(&mut self, regime: &Regime) -> (Job, Vec<Op>) {
         let fence = regime.fence();
-        let lease = Op::Lease { holder: self.holder, ttl_ms: self.config.interval_ms * 2 };
+        let lease = Op::Lease {
+            holder: self.holder,
+            ttl_ms: self.config.interval_ms * 2,
+        };
         let readers: Vec<(Region, String)> = self
             .config
             .peers
@@ -60,12 +80,27 @@ impl Machine {
             .collect();
         let mut ops = vec![lease];
         for partition in (0..=u8::MAX).map(Partition) {
-            ops.push(Op::Traded { fence, partition, limit: TRADED_MAX });
+            ops.push(Op::Traded {
+                fence,
+                partition,
+                limit: TRADED_MAX,
+            });
             for (_, reader) in &readers {
-                ops.push(Op::Feed { fence, partition, reader: reader.clone(), limit: FEED_MAX });
+                ops.push(Op::Feed {
+                    fence,
+                    partition,
+                    reader: reader.clone(),
+                    limit: FEED_MAX,
+                });
             }
         }
-        (Job::Gather { regime: Box::new(regime.clone()), readers }, ops)
+        (
+            Job::Gather {
+                regime: Box::new(regime.clone()),
+                readers,
+            },
+            ops,
+        )
     }
 
     /// Starts looking after `ids`. False where there was nothing to start.
@@ -77,13 +112,26 @@ impl Machine {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let mut work = Work::new(ids);
-        let Some(ops) = work.read(&regime.fence()) else { return false };
-        let job = Job::Survey { regime: Box::new(regime.clone()), occasion, work, out: BTreeMap::new() };
+        let Some(ops) = work.read(&regime.fence()) else {
+            return false;
+        };
+        let job = Job::Survey {
+            regime: Box::new(regime.clone()),
+            occasion,
+            work,
+            out: BTreeMap::new(),
+        };
         self.start(job, ops, effects);
         true
     }
 
-    pub(super) fn message(&mut self, now: Mono, message: Message, token: Option<u64>, effects: &mut Vec<Effect>) {
+    pub(super) fn message(
+        &mut self,
+        now: Mono,
+        message: Message,
+        token: Option<u64>,
+        effects: &mut Vec<Effect>,
+    ) {
         let from = message.from().clone();
         if !self.keeper.hear(&message.table, now) || self.jobs.len() >= JOBS_MAX {
             return;
@@ -92,16 +140,27 @@ impl Machine {
             peer.heard_at = Some(now);
             peer.policies_differ = message.policies != self.digest;
         }
-        let Some(regime) = self.keeper.regime() else { return };
+        let Some(regime) = self.keeper.regime() else {
+            return;
+        };
         let fence = regime.fence();
         let mut ops = self.merges(&fence, &regime.state, &message);
         if let Some(reader) = reader(&regime.state, &from) {
             for (partition, seq) in &message.acks {
                 let (partition, reader) = (Partition(*partition), reader.clone());
-                ops.push(Op::Ack { fence, partition, reader, seq: *seq });
+                ops.push(Op::Ack {
+                    fence,
+                    partition,
+                    reader,
+                    seq: *seq,
+                });
             }
         }
-        let job = Job::Merge { regime: Box::new(regime), message: Box::new(message), token };
+        let job = Job::Merge {
+            regime: Box::new(regime),
+            message: Box::new(message),
+            token,
+        };
         if ops.is_empty() {
             self.merged(job, effects);
         } else {
@@ -113,16 +172,32 @@ impl Machine {
         let mut slots: BTreeMap<Partition, Vec<UsageSlot>> = BTreeMap::new();
         let own = state.actor();
         for entry in message.usage.iter().filter(|entry| entry.actor != own) {
-            let known = self.policies.get(entry.key.policy_id()).and_then(|policy| policy.usage_ms);
-            let keep_until = entry.period.plus(known.unwrap_or(PERIOD_GUESS_MS)).plus(RETENTION_MS);
-            slots.entry(entry.key.partition()).or_default().push(UsageSlot {
-                key: entry.key.clone(),
-                period: entry.period,
-                keep_until,
-                slot: Slot { actor: entry.actor.clone(), counts: entry.counts },
-            });
+            let known = self
+                .policies
+                .get(entry.key.policy_id())
+                .and_then(|policy| policy.usage_ms);
+            let keep_until = entry
+                .period
+                .plus(known.unwrap_or(PERIOD_GUESS_MS))
+                .plus(RETENTION_MS);
+            slots
+                .entry(entry.key.partition())
+                .or_default()
+                .push(UsageSlot {
+                    key: entry.key.clone(),
+                    period: entry.period,
+                    keep_until,
+                    slot: Slot {
+                        actor: entry.actor.clone(),
+                        counts: entry.counts,
+                    },
+                });
         }
-        let merge = |(partition, slots)| Op::Merge { fence: *fence, partition, slots };
+        let merge = |(partition, slots)| Op::Merge {
+            fence: *fence,
+            partition,
+            slots,
+        };
         slots.into_iter().map(merge).collect()
     }
 
@@ -135,17 +210,38 @@ impl Machine {
         effects: &mut Vec<Effect>,
     ) {
         match job {
-            Job::Gather { regime, readers } => self.gathered(now, *regime, &readers, replies, effects),
-            Job::Survey { regime, occasion, mut work, out } => {
+            Job::Gather { regime, readers } => {
+                self.gathered(now, *regime, &readers, replies, effects)
+            }
+            Job::Survey {
+                regime,
+                occasion,
+                mut work,
+                out,
+            } => {
                 let fence = regime.fence();
                 let progress = work.replied(&fence, replies, |id, snapshot, store_now| {
-                    self.plan(now, &regime, id, snapshot, store_now, effects, |scene, track, snapshot| {
-                        plan::survey(scene, track, snapshot, occasion)
-                    })
+                    self.plan(
+                        now,
+                        &regime,
+                        id,
+                        snapshot,
+                        store_now,
+                        effects,
+                        |scene, track, snapshot| plan::survey(scene, track, snapshot, occasion),
+                    )
                 });
                 match progress {
                     Progress::Ask(ops) => {
-                        self.jobs.insert(id, Job::Survey { regime, occasion, work, out });
+                        self.jobs.insert(
+                            id,
+                            Job::Survey {
+                                regime,
+                                occasion,
+                                work,
+                                out,
+                            },
+                        );
                         effects.push(Effect::Store { job: id, ops });
                     }
                     Progress::Done => self.surveyed(&regime, occasion, work.tell, out, effects),
@@ -159,17 +255,45 @@ impl Machine {
                 None => self.merged(job, effects),
                 Some(error) => self.broken(now, &error),
             },
-            Job::Answer { regime, message, token, mut work } => {
+            Job::Answer {
+                regime,
+                message,
+                token,
+                mut work,
+            } => {
                 let fence = regime.fence();
                 let from = message.table.sender.clone();
                 let progress = work.replied(&fence, replies, |id, snapshot, store_now| {
-                    self.plan(now, &regime, id, snapshot, store_now, effects, |scene, track, snapshot| {
-                        plan::answer(scene, track, snapshot, &from, message.table.epoch, &message.trade)
-                    })
+                    self.plan(
+                        now,
+                        &regime,
+                        id,
+                        snapshot,
+                        store_now,
+                        effects,
+                        |scene, track, snapshot| {
+                            plan::answer(
+                                scene,
+                                track,
+                                snapshot,
+                                &from,
+                                message.table.epoch,
+                                &message.trade,
+                            )
+                        },
+                    )
                 });
                 match progress {
                     Progress::Ask(ops) => {
-                        self.jobs.insert(id, Job::Answer { regime, message, token, work });
+                        self.jobs.insert(
+                            id,
+                            Job::Answer {
+                                regime,
+                                message,
+                                token,
+                                work,
+                            },
+                        );
                         effects.push(Effect::Store { job: id, ops });
                     }
                     Progress::Done => self.reply(&regime, &message, token, work.tell, effects),
@@ -203,7 +327,10 @@ impl Machine {
             }
             for (peer, _) in readers {
                 if let Some(Ok(Reply::Feed(page))) = replies.next() {
-                    pages.entry(peer.clone()).or_default().push((partition, page));
+                    pages
+                        .entry(peer.clone())
+                        .or_default()
+                        .push((partition, page));
                 }
             }
         }
@@ -219,8 +346,12 @@ impl Machine {
             })
             .collect();
         ids.extend(ahead);
-        let mut out: BTreeMap<Region, Out> =
-            self.config.peers.iter().map(|peer| (peer.clone(), Out::default())).collect();
+        let mut out: BTreeMap<Region, Out> = self
+            .config
+            .peers
+            .iter()
+            .map(|peer| (peer.clone(), Out::default()))
+            .collect();
         for (peer, pages) in pages {
             let unread = pages.iter().any(|(_, page)| page.more);
             if unread {
@@ -231,7 +362,12 @@ impl Machine {
         let mut work = Work::new(ids);
         match work.read(&regime.fence()) {
             Some(ops) => {
-                let job = Job::Survey { regime: Box::new(regime), occasion: Occasion::Round, work, out };
+                let job = Job::Survey {
+                    regime: Box::new(regime),
+                    occasion: Occasion::Round,
+                    work,
+                    out,
+                };
                 self.start(job, ops, effects);
             }
             None => self.surveyed(&regime, Occasion::Round, BTreeMap::new(), out, effects),
@@ -267,16 +403,40 @@ impl Machine {
 
     /// The message's usage is in the store; now for its trade.
     fn merged(&mut self, job: Job, effects: &mut Vec<Effect>) {
-        let Job::Merge { regime, message, token } = job else { return };
+        let Job::Merge {
+            regime,
+            message,
+            token,
+        } = job
+        else {
+            return;
+        };
         if let Some(through) = message.through {
-            let mark = Op::Mark { life: regime.state.life, actor: message.table.sender.clone(), through };
+            let mark = Op::Mark {
+                life: regime.state.life,
+                actor: message.table.sender.clone(),
+                through,
+            };
             self.start(Job::Note, vec![mark], effects);
         }
         let trades = message.policies == self.digest;
-        let ids = if trades { message.trade.ids() } else { Vec::new() };
+        let ids = if trades {
+            message.trade.ids()
+        } else {
+            Vec::new()
+        };
         let mut work = Work::new(ids);
         match work.read(&regime.fence()) {
-            Some(ops) => self.start(Job::Answer { regime, message, token, work }, ops, effects),
+            Some(ops) => self.start(
+                Job::Answer {
+                    regime,
+                    message,
+                    token,
+                    work,
+                },
+                ops,
+                effects,
+            ),
             None => self.reply(&regime, &message, token, BTreeMap::new(), effects),
         }
     }
@@ -302,7 +462,10 @@ impl Machine {
             acks: message.feed.clone(),
             trade: tell.remove(message.from()).unwrap_or_default(),
         };
-        effects.push(Effect::Answer { token, message: Box::new(answer) });
+        effects.push(Effect::Answer {
+            token,
+            message: Box::new(answer),
+        });
     }
 
     fn broken(&mut self, now: Mono, error: &StoreError) {
@@ -316,9 +479,16 @@ impl Machine {
 fn outgoing(state: &RegionState, pages: Vec<(u8, FeedPage)>) -> Out {
     let mut out = Out::default();
     let complete = pages.iter().all(|(_, page)| !page.more) && pages.len() == 256;
-    out.through = pages.iter().map(|(_, page)| page.now).min().filter(|_| complete);
+    out.through = pages
+        .iter()
+        .map(|(_, page)| page.now)
+        .min()
+        .filter(|_| complete);
     let own = state.actor();
-    for (partition, page) in pages.into_iter().filter(|(_, page)| !page.entries.is_empty()) {
+    for (partition, page) in pages
+        .into_iter()
+        .filter(|(_, page)| !page.entries.is_empty())
+    {
         out.feed.push((partition, page.seq));
         let entries = page.entries.into_iter().map(|entry| UsageEntry {
             key: entry.key,
@@ -326,7 +496,8 @@ fn outgoing(state: &RegionState, pages: Vec<(u8, FeedPage)>) -> Out {
             actor: entry.actor.unwrap_or_else(|| own.clone()),
             counts: entry.counts,
         });
-        out.usage.extend(entries.filter(|entry| entry.actor == own || !state.is_present(&entry.actor)));
+        out.usage
+            .extend(entries.filter(|entry| entry.actor == own || !state.is_present(&entry.actor)));
     }
     out
 }
