@@ -4,13 +4,21 @@
 //! the very same code with a crash between any two effects. [`driver`] carries out its effects on a real store and a
 //! real network, [`transport`] is that network.
 
+pub mod clock;
+pub mod driver;
 mod keeper;
 pub mod machine;
 pub mod message;
+mod parcel;
 mod plan;
+mod status;
 mod track;
+pub mod transport;
+pub mod wire;
 mod work;
 
+pub use driver::{Handle, Setup, spawn};
 pub use machine::{Config, Effect, Input, JobId, Machine, PeerView, Pressure, ReplyToken};
 pub use message::{Ask, Message, Trade, UsageEntry};
+pub use status::{PeerStatus, SyncStatus};
 pub use track::Mono;
