@@ -4,10 +4,11 @@
 //! So the simulator, the memory store and the nodes run the very same code, and the Lua that runs in Redis has
 //! something exact to be compared with.
 
+pub mod division;
 pub mod ids;
 pub mod key;
 pub mod policy;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
-pub use key::{Attributes, Key, Partition};
-pub use policy::{Algorithm, Policy, PolicySet};
+pub use key::{Attributes, Key, KeyError, Partition};
+pub use policy::{Algorithm, Policy, PolicyErrors, PolicySet};
