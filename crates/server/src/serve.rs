@@ -17,7 +17,7 @@ const OBSERVE: Duration = Duration::from_secs(1);
 /// Serves HTTP and gRPC until `shutdown`, and returns within 3 seconds of it, whatever clients hold open.
 ///
 /// On shutdown readiness goes first, then no connection is accepted, then what is under way may end, then what has
-/// not ended is dropped. A second later than that nothing of the node is in use, and it may be taken apart.
+/// not ended is dropped: a dropped request's question to the limiter is dropped with it.
 pub async fn run_faces<L: Limiter>(
     limiter: L,
     http_listener: TcpListener,
