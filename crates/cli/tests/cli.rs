@@ -295,7 +295,10 @@ fn policy_check_says_what_is_wrong_and_where() {
 
     let (code, _, stderr, file) = check(b"regions = [\"\xff\"]");
     assert_eq!(code, 2);
-    assert_eq!(stderr, format!("{file}: not valid UTF-8 at byte 12\n"));
+    assert_eq!(
+        stderr,
+        format!("{file}:1: not UTF-8; expected text in UTF-8\n")
+    );
 }
 
 #[test]

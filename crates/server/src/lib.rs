@@ -2,6 +2,7 @@
 
 pub mod accept;
 mod ask;
+pub mod config;
 pub mod dev;
 pub mod errors;
 pub mod face;

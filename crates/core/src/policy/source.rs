@@ -29,7 +29,8 @@ pub struct Problem {
     pub expected: Option<String>,
 }
 
-/// Everything that is wrong with one file, in the order of its lines; never empty. Prints one to a line.
+/// Everything that is wrong with a file, in the order of its lines, and with the files that it names; never empty.
+/// Prints one to a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(Vec<Problem>);
 
@@ -77,16 +78,14 @@ pub fn read<T>(
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let span = error.span().unwrap_or_default();
-        let at = text
-            .get(span.clone())
-            .filter(|at| !at.is_empty() && !at.contains('\n'));
-        let at = at
-            .map(|at| format!(" at {}", quote(at)))
-            .unwrap_or_default();
-        let what = format!(
-            "not TOML{at}: {}",
-            error.message().trim_end().replace('\n', " ")
-        );
+        let message = error.message().trim_end().replace('\n', " ");
+        // Only a name is repeated: what is broken may be a URL with a password in it.
+        let what = match text.get(span.clone()) {
+            Some(key) if message == "duplicate key" => {
+                format!("not TOML: duplicate key {}", quote(key))
+            }
+            _ => format!("not TOML: {message}"),
+        };
         reader.report(Some(span.start), None, None, what, None);
     }
     if !reader.problems.borrow().is_empty() {
@@ -105,6 +104,18 @@ pub fn read<T>(
         Some(value) if reader.problems.borrow().is_empty() => Ok(value),
         _ => Err(reader.into_problems()),
     }
+}
+
+/// The text of a file that should be one; complaints call it `file`.
+pub fn utf8<'b>(bytes: &'b [u8], file: &str) -> Result<&'b str, Problems> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        Problem {
+            line: Some(1 + before.iter().filter(|&&b| b == b'\n').count()),
+            ..Problem::of_file(file, "not UTF-8", Some("text in UTF-8"))
+        }
+        .into()
+    })
 }
 
 /// What `text` may be a slip of the pen for.
@@ -193,12 +204,6 @@ impl Problems {
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.0.iter()
     }
-
-    /// The complaints about two files as one; `None` when there are none.
-    pub fn join(problems: impl IntoIterator<Item = Problems>) -> Option<Self> {
-        let all: Vec<_> = problems.into_iter().flat_map(|some| some.0).collect();
-        (!all.is_empty()).then_some(Self(all))
-    }
 }
 
 impl From<Problem> for Problems {
@@ -252,7 +257,7 @@ impl Reader<'_> {
         if problems.is_empty() {
             problems.push(Problem::of_file(self.file, "not understood", None));
         }
-        problems.sort_by_key(|problem| problem.line);
+        problems.sort_by_key(|problem| (problem.file != self.file, problem.line));
         Problems(problems)
     }
 }
@@ -391,6 +396,11 @@ impl<'r> Field<'r> {
         self.place.report(what.into(), Some(expected.into()));
     }
 
+    /// Takes over the complaints about another file, which this value names.
+    pub fn wrong_inside(&self, problems: Problems) {
+        self.place.reader.problems.borrow_mut().extend(problems.0);
+    }
+
     /// Where this value stands: `FILE:LINE: OF: FIELD`. For what is said, not complained about.
     pub fn place(&self) -> String {
         let Place {
@@ -406,6 +416,7 @@ impl<'r> Field<'r> {
         format!("{}:{}: {of}{path}", reader.file, reader.line(*offset))
     }
 
+    /// The line on which the value's name stands, counted from 1.
     pub fn line(&self) -> usize {
         self.place.reader.line(self.place.offset)
     }
@@ -417,6 +428,14 @@ impl<'r> Field<'r> {
     /// A text, if it is one; no complaint if not.
     pub fn peek_text(&self) -> Option<&'r str> {
         self.value.as_str()
+    }
+
+    /// A text, or a date and time in TOML's own form, which is not put in quotes.
+    pub fn text_of_time(&self, expected: &str) -> Option<String> {
+        match self.value {
+            DeValue::Datetime(time) => Some(time.to_string()),
+            _ => self.text(expected).map(str::to_owned),
+        }
     }
 
     pub fn boolean(&self) -> Option<bool> {
