@@ -133,8 +133,16 @@ impl Process {
 }
 
 impl Drop for Process {
+    /// Where a test fails, what its processes said last may tell why; their folders are about to go.
     fn drop(&mut self) {
         self.kill();
+        if std::thread::panicking() {
+            eprintln!(
+                "--- {}, the end of its log:\n{}",
+                self.name,
+                self.log_tail()
+            );
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 //! and gRPC of real processes.
 
 use chaos::api::{Api, Attributes};
+use chaos::cluster::{REGIONS, policies_file};
 use chaos::dev::Dev;
 use chaos::history::History;
 use chaos::time::keep_clear_of_window_end;
 use chaos::traffic::{Traffic, ask_on};
-use chaos::{Cluster, ClusterSpec, StoreKind, wait_until};
+use chaos::{Cluster, ClusterSpec, RedisServer, StoreKind, wait_until};
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -46,13 +47,16 @@ pub enum Kind {
     Redis,
     /// One `dev` process.
     Dev,
+    /// One `dev` process on three real Redis.
+    DevOnRedis,
 }
 
 /// Three regions that run, by whatever means.
 #[derive(Debug)]
 pub enum Deployment {
     Serve(Cluster),
-    Dev(Dev, TempDir),
+    /// In the order in which they are to end.
+    Dev(Dev, Vec<RedisServer>, TempDir),
 }
 
 // === impl Deployment ===
@@ -67,14 +71,19 @@ impl Deployment {
         match kind {
             Kind::Memory => Self::Serve(daily_cluster(StoreKind::Memory)),
             Kind::Redis => Self::Serve(daily_cluster(StoreKind::Redis)),
-            Kind::Dev => daily_dev(),
+            Kind::Dev => daily_dev(Vec::new()),
+            Kind::DevOnRedis => daily_dev(
+                REGIONS
+                    .map(|_| RedisServer::start().expect("redis-server starts"))
+                    .into(),
+            ),
         }
     }
 
     pub fn api(&self) -> &Api {
         match self {
             Self::Serve(cluster) => cluster.api(),
-            Self::Dev(dev, _) => dev.api(),
+            Self::Dev(dev, ..) => dev.api(),
         }
     }
 }
@@ -95,12 +104,16 @@ pub fn start_met(spec: &ClusterSpec) -> Cluster {
     cluster
 }
 
-fn daily_dev() -> Deployment {
+fn daily_dev(stores: Vec<RedisServer>) -> Deployment {
     let dir = tempfile::tempdir().expect("a folder");
     let policies = dir.path().join("policies.toml");
-    let text = chaos::cluster::policies_file(&chaos::cluster::REGIONS, DAILY);
+    let text = policies_file(&REGIONS, DAILY);
     fs::write(&policies, text).expect("the policies are written");
-    let mut dev = Dev::start(dir.path(), &policies, &[]).expect("dev starts");
+    let urls: Vec<String> = stores.iter().map(RedisServer::url).collect();
+    let urls = urls.join(",");
+    let redis = ["--redis", &urls];
+    let extra = if stores.is_empty() { &[] } else { &redis[..] };
+    let mut dev = Dev::start(dir.path(), &policies, extra).expect("dev starts");
     let met = wait_until(GENEROUS, "the regions of dev to meet", || {
         dev.api().regions().iter().all(|region| {
             let status = dev.api().status(region);
@@ -112,7 +125,7 @@ fn daily_dev() -> Deployment {
     if let Err(error) = met {
         panic!("{error}\n{}", dev.process().log_tail());
     }
-    Deployment::Dev(dev, dir)
+    Deployment::Dev(dev, stores, dir)
 }
 
 /// As many requests to each region, all under `daily` for one tenant.

@@ -73,3 +73,10 @@ on_each!(memory: Kind::Memory, redis: Kind::Redis, dev: Kind::Dev; [
     three_regions_together_use_exactly_the_budget,
     all_at_once_never_passes_the_budget,
 ]);
+
+mod dev_on_redis {
+    #[test]
+    fn all_at_once_never_passes_the_budget() {
+        super::all_at_once_never_passes_the_budget(super::Kind::DevOnRedis);
+    }
+}
