@@ -6,6 +6,7 @@
 
 pub mod allotment;
 pub mod demand;
+pub mod division;
 pub mod fence;
 pub mod ids;
 pub mod key;
@@ -17,6 +18,6 @@ pub mod schedule;
 pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
-pub use key::{Attributes, Key, Partition};
-pub use policy::{Algorithm, Policy, PolicySet};
+pub use key::{Attributes, Key, KeyError, Partition};
+pub use policy::{Algorithm, Policy, PolicyErrors, PolicySet};
 pub use regime::Regime;
