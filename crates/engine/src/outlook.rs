@@ -87,6 +87,7 @@ mod tests {
         outlook.set_exhausted(&a, 7, false);
         outlook.set_exhausted(&b, 7, false);
         assert!(!outlook.is_exhausted(&a, 7));
+        assert!(outlook.read().oldest_first.is_empty());
     }
 
     #[test]

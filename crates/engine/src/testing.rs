@@ -63,8 +63,8 @@ pub(crate) enum Fault {
     /// It is executed, and the reply is lost.
     Lost(usize),
     LookAgain(usize),
-    /// The reply to the first is lost, and the second is turned away.
-    LostAndLookAgain,
+    /// The first is turned away, and the reply to the second is lost.
+    LookAgainAndLost,
 }
 
 /// A region's first life, with `policies` as in a file.
@@ -250,9 +250,9 @@ impl Store for TestStore {
                     Err(StoreError::NotSent("broken".into()))
                 }
                 (Some(Fault::LookAgain(at)), _) if at == i => Err(StoreError::LookAgain),
-                (Some(Fault::LostAndLookAgain), 1) => Err(StoreError::LookAgain),
+                (Some(Fault::LookAgainAndLost), 0) => Err(StoreError::LookAgain),
                 (Some(Fault::Lost(at)), _) if at == i => self.lose(op).await,
-                (Some(Fault::LostAndLookAgain), 0) => self.lose(op).await,
+                (Some(Fault::LookAgainAndLost), 1) => self.lose(op).await,
                 _ => self.inner.one(op).await,
             });
         }

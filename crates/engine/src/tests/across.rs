@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::Fault;
 use apportion_core::fence::HOLD_MAX_MS;
+use apportion_core::meter::HOLDS_MAX;
 use apportion_store::{Mode, Op};
 
 /// A bucket and a window for each tenant, and the pool of all tenants, in another partition.
@@ -134,6 +135,30 @@ async fn a_hold_that_is_not_ended_counts_as_spent() {
     assert!(node.check("acme", 1).await.allowed);
     node.advance(3_000);
     assert_eq!(node.remaining("acme").await, [8, 15, 11]);
+}
+
+#[tokio::test]
+async fn a_meter_full_of_holds_asks_for_a_moment_and_not_for_more_rights() {
+    let text = THREE
+        .replace("burst = 10", "burst = 1000")
+        .replace("limit = 12", "limit = 1000")
+        .replace("limit = 20", "limit = 1000");
+    let mut node = open("us-east", &text).await;
+    for _ in 0..HOLDS_MAX {
+        node.store
+            .fail([Fault::None, Fault::None, Fault::NotSent(0)]);
+        assert!(node.check("acme", 1).await.allowed);
+    }
+    let decision = node.check("acme", 1).await;
+    assert_eq!(
+        outcomes(&decision),
+        [Outcome::Refused, Outcome::Refused, Outcome::NotCharged]
+    );
+    assert_eq!(decision.limits[0].remaining, 1000 - HOLDS_MAX as u64);
+    assert_eq!(decision.limits[0].retry_after_ms, 1);
+    assert!(node.pressure.try_recv().is_err(), "there are rights enough");
+    node.advance(HOLD_MAX_MS);
+    assert!(node.check("acme", 1).await.allowed);
 }
 
 #[tokio::test]

@@ -154,12 +154,20 @@ async fn a_node_that_stays_fenced_off_gives_up_and_keeps_asking_for_a_look() {
 #[tokio::test]
 async fn a_new_regime_that_is_turned_away_too_is_the_last_try() {
     let node = open("us-east", WINDOW).await;
-    node.store.fail([Fault::LookAgain(0), Fault::LookAgain(0)]);
-    let looked = look_once(&node, Arc::new((*node.regime()).clone()));
+    node.store.fail([Fault::LookAgain(0); 3]);
+    let (shared, regime) = (node.shared.clone(), node.regime());
+    let looking = tokio::spawn(async move {
+        loop {
+            shared.look_again.notified().await;
+            shared.regime.store(Some(Arc::new((*regime).clone())));
+        }
+    });
     let (_, unknown) = unavailable(node.try_check("acme", 1).await);
     assert!(!unknown);
     assert_eq!(node.store.calls().len(), 2);
-    looked.await.unwrap();
+    looking.abort();
+    node.store.fail([Fault::None]);
+    unavailable(node.try_check("acme", 1).await);
     assert!(node.check("acme", 100).await.allowed, "nothing was charged");
 }
 
@@ -206,7 +214,7 @@ per = "1m"
     let node = open("us-east", &text).await;
     let mut request = ask("acme", 4);
     request.attributes.insert("user".into(), "kim".into());
-    node.store.fail([Fault::LostAndLookAgain]);
+    node.store.fail([Fault::LookAgainAndLost]);
     let looked = look_once(&node, Arc::new((*node.regime()).clone()));
     let (_, unknown) = unavailable(node.engine.check(request.clone()).await);
     assert!(unknown);
@@ -215,7 +223,7 @@ per = "1m"
     request.peek = true;
     let decision = node.engine.check(request).await.unwrap();
     let remaining: Vec<u64> = decision.limits.iter().map(|l| l.remaining).collect();
-    assert_eq!(remaining, [6, 60, 30]);
+    assert_eq!(remaining, [10, 60, 26]);
 }
 
 #[tokio::test]
