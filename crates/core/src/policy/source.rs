@@ -3,35 +3,22 @@
 //! A complaint doesn't end the reading: whoever writes the file sees all of them at once. Both configuration files
 //! are read through here; what their fields mean is said elsewhere.
 
+mod problem;
+mod words;
+
 use serde_spanned::Spanned;
 use std::cell::RefCell;
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
+use words::MAX_QUOTED_CHARS;
 
-/// Most complaints that are printed about one file.
-const MAX_PROBLEMS: usize = 100;
-/// A file's text is repeated in messages up to this length.
-const MAX_QUOTED_CHARS: usize = 60;
+pub use problem::{Problem, Problems};
+pub use words::{any_of, did_you_mean, nearest, quote, show_ms};
 
-/// One thing that is wrong with a file. Prints as `FILE:LINE: OF: FIELD: WHAT; expected EXPECTED`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Problem {
-    pub file: String,
-    /// Counted from 1; `None`: the file as a whole.
-    pub line: Option<usize>,
-    /// What the field belongs to, such as `policy "api"`; `None`: the file itself.
-    pub of: Option<String>,
-    pub field: Option<String>,
-    pub what: String,
-    pub expected: Option<String>,
-}
-
-/// Everything that is wrong with one file, in the order of its lines; never empty. Prints one to a line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Problems(Vec<Problem>);
+/// More complaints about one file than these are not even kept.
+const MAX_KEPT_PROBLEMS: usize = 10_000;
 
 /// A table of the file.
 #[derive(Debug, Clone)]
@@ -77,16 +64,14 @@ pub fn read<T>(
     let (root, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let span = error.span().unwrap_or_default();
-        let at = text
-            .get(span.clone())
-            .filter(|at| !at.is_empty() && !at.contains('\n'));
-        let at = at
-            .map(|at| format!(" at {}", quote(at)))
-            .unwrap_or_default();
-        let what = format!(
-            "not TOML{at}: {}",
-            error.message().trim_end().replace('\n', " ")
-        );
+        let message = error.message().trim_end().replace('\n', " ");
+        // Only a name is repeated: what is broken may be a URL with a password in it.
+        let what = match text.get(span.clone()) {
+            Some(key) if message == "duplicate key" => {
+                format!("not TOML: duplicate key {}", quote(key))
+            }
+            _ => format!("not TOML: {message}"),
+        };
         reader.report(Some(span.start), None, None, what, None);
     }
     if !reader.problems.borrow().is_empty() {
@@ -107,119 +92,16 @@ pub fn read<T>(
     }
 }
 
-/// What `text` may be a slip of the pen for.
-pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if text.len() > MAX_QUOTED_CHARS {
-        return None;
-    }
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(text, candidate), candidate))
-        .filter(|&(distance, candidate)| distance <= 2 && distance < candidate.len())
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// A duration in its largest whole unit: `90m`, `24h`, `100ms`.
-pub fn show_ms(ms: u64) -> String {
-    [
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("m", 60_000),
-        ("s", 1000),
-    ]
-    .into_iter()
-    .find(|&(_, unit)| ms > 0 && ms.is_multiple_of(unit))
-    .map_or_else(
-        || format!("{ms}ms"),
-        |(name, unit)| format!("{}{name}", ms / unit),
-    )
-}
-
-/// `"a", "b" or "c"`.
-pub fn any_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let mut names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
-    match names.pop() {
-        Some(last) if names.is_empty() => last,
-        Some(last) => format!("{} or {last}", names.join(", ")),
-        None => String::from("nothing"),
-    }
-}
-
-/// A text of the file for a message: quoted, escaped, cut short.
-pub fn quote(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTED_CHARS) {
-        Some((end, _)) => format!("{:?}... ({} bytes)", &text[..end], text.len()),
-        None => format!("{text:?}"),
-    }
-}
-
-// === impl Problem ===
-
-impl Problem {
-    /// One that concerns a file as a whole: it is missing, say.
-    pub fn of_file(file: &str, what: impl Into<String>, expected: Option<&str>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line: None,
-            of: None,
-            field: None,
-            what: what.into(),
-            expected: expected.map(str::to_owned),
+/// The text of a file that should be one; complaints call it `file`.
+pub fn utf8<'b>(bytes: &'b [u8], file: &str) -> Result<&'b str, Problems> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        Problem {
+            line: Some(1 + before.iter().filter(|&&b| b == b'\n').count()),
+            ..Problem::of_file(file, "not UTF-8", Some("text in UTF-8"))
         }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        for part in [&self.of, &self.field].into_iter().flatten() {
-            write!(f, ": {part}")?;
-        }
-        write!(f, ": {}", self.what)?;
-        if let Some(expected) = &self.expected {
-            write!(f, "; expected {expected}")?;
-        }
-        Ok(())
-    }
-}
-
-// === impl Problems ===
-
-impl Problems {
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
-        self.0.iter()
-    }
-
-    /// The complaints about two files as one; `None` when there are none.
-    pub fn join(problems: impl IntoIterator<Item = Problems>) -> Option<Self> {
-        let all: Vec<_> = problems.into_iter().flat_map(|some| some.0).collect();
-        (!all.is_empty()).then_some(Self(all))
-    }
-}
-
-impl From<Problem> for Problems {
-    fn from(problem: Problem) -> Self {
-        Self(vec![problem])
-    }
-}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.0.iter().take(MAX_PROBLEMS).enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{problem}")?;
-        }
-        match self.0.len().saturating_sub(MAX_PROBLEMS) {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
-    }
+        .into()
+    })
 }
 
 // === impl Reader ===
@@ -237,7 +119,11 @@ impl Reader<'_> {
         what: String,
         expected: Option<String>,
     ) {
-        self.problems.borrow_mut().push(Problem {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() >= MAX_KEPT_PROBLEMS {
+            return;
+        }
+        problems.push(Problem {
             file: self.file.to_owned(),
             line: offset.map(|offset| self.line(offset)),
             of: of.map(str::to_owned),
@@ -252,7 +138,7 @@ impl Reader<'_> {
         if problems.is_empty() {
             problems.push(Problem::of_file(self.file, "not understood", None));
         }
-        problems.sort_by_key(|problem| problem.line);
+        problems.sort_by_key(|problem| (problem.file != self.file, problem.line));
         Problems(problems)
     }
 }
@@ -316,9 +202,7 @@ impl<'r> Table<'r> {
     pub fn only_or(&self, known: &[&str], later: &[&str]) {
         for (key, field) in self.fields() {
             if !known.contains(&key) && !later.contains(&key) {
-                let hint = nearest(key, known.iter().copied())
-                    .map(|near| format!(", did you mean {near:?}?"))
-                    .unwrap_or_default();
+                let hint = did_you_mean(key, known.iter().copied());
                 field.wrong(
                     format!("unknown key{hint}"),
                     format!("one of {}", known.join(", ")),
@@ -391,6 +275,11 @@ impl<'r> Field<'r> {
         self.place.report(what.into(), Some(expected.into()));
     }
 
+    /// Takes over the complaints about another file, which this value names.
+    pub fn wrong_inside(&self, problems: Problems) {
+        self.place.reader.problems.borrow_mut().extend(problems.0);
+    }
+
     /// Where this value stands: `FILE:LINE: OF: FIELD`. For what is said, not complained about.
     pub fn place(&self) -> String {
         let Place {
@@ -406,6 +295,7 @@ impl<'r> Field<'r> {
         format!("{}:{}: {of}{path}", reader.file, reader.line(*offset))
     }
 
+    /// The line on which the value's name stands, counted from 1.
     pub fn line(&self) -> usize {
         self.place.reader.line(self.place.offset)
     }
@@ -417,6 +307,14 @@ impl<'r> Field<'r> {
     /// A text, if it is one; no complaint if not.
     pub fn peek_text(&self) -> Option<&'r str> {
         self.value.as_str()
+    }
+
+    /// A text, or a date and time in TOML's own form, which is not put in quotes.
+    pub fn text_of_time(&self, expected: &str) -> Option<String> {
+        match self.value {
+            DeValue::Datetime(time) => Some(time.to_string()),
+            _ => self.text(expected).map(str::to_owned),
+        }
     }
 
     pub fn boolean(&self) -> Option<bool> {
@@ -491,9 +389,7 @@ impl<'r> Field<'r> {
         let text = self.text(expected)?;
         let chosen = values.iter().find(|(name, _)| *name == text);
         if chosen.is_none() {
-            let hint = nearest(text, names)
-                .map(|near| format!(", did you mean {near:?}?"))
-                .unwrap_or_default();
+            let hint = did_you_mean(text, names);
             self.wrong(format!("{} is unknown{hint}", quote(text)), expected);
         }
         chosen.map(|(_, value)| value.clone())
