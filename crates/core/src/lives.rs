@@ -41,6 +41,8 @@ pub struct RegionState {
     pub epoch_began: StoreMs,
     /// The newest moment of store time that a node has checked against its own clock.
     pub anchor: StoreMs,
+    /// When a node last went on from an anchor that wasn't its own.
+    pub taken_over_at: StoreMs,
     /// The latest moment that was ever an anchor: windows that ended before it are closed.
     pub high_water: StoreMs,
     /// Each peer's present life, as last heard.
@@ -101,6 +103,7 @@ impl RegionState {
             epoch: Epoch(1),
             epoch_began: now,
             anchor: now,
+            taken_over_at: StoreMs(0),
             high_water: now,
             present: Heard::new(),
             known: BTreeMap::from([(region.clone(), BTreeSet::from([life]))]),
@@ -141,6 +144,7 @@ impl RegionState {
             epoch: Epoch(self.epoch.0 + 1),
             epoch_began: now,
             anchor: now,
+            high_water: self.high_water.max(now),
             ..self
         }
     }

@@ -35,13 +35,30 @@ impl Regime {
         match policy.algorithm {
             Algorithm::FixedWindow { per_ms, .. } => Rule::Window {
                 per_ms,
-                base: if self.state.may_admit() { policy.base_units(&self.state.region) } else { 0 },
+                base: if self.state.may_admit() {
+                    policy.base_units(&self.state.region)
+                } else {
+                    0
+                },
                 base_from: self.state.base_from(per_ms),
             },
-            Algorithm::TokenBucket { limit, per_ms, burst } => {
-                let rate = Rate { limit, per_ms, burst };
-                let none = Loans { epoch: self.state.epoch, ..Loans::default() };
-                Rule::Bucket { schedule: self.schedule(policy, rate, &none, StoreMs(0)) }
+            Algorithm::TokenBucket {
+                limit,
+                per_ms,
+                burst,
+            } => {
+                let rate = Rate {
+                    limit,
+                    per_ms,
+                    burst,
+                };
+                let none = Loans {
+                    epoch: self.state.epoch,
+                    ..Loans::default()
+                };
+                Rule::Bucket {
+                    schedule: self.schedule(policy, rate, &none, StoreMs(0)),
+                }
             }
         }
     }
@@ -58,7 +75,9 @@ impl Regime {
     }
 
     pub fn transfer_terms(transfers: &Transfers) -> Terms {
-        Terms::Window { delta: transfers.delta() }
+        Terms::Window {
+            delta: transfers.delta(),
+        }
     }
 
     /// Until when the transfers of a window matter.
@@ -88,6 +107,9 @@ impl Regime {
     fn schedule(&self, policy: &Policy, rate: Rate, loans: &Loans, now: StoreMs) -> Schedule {
         let (base, floor) = self.base_and_floor(policy, rate);
         let shares = loans.shares(base, floor, self.state.lent_all(self.timing), now);
-        Schedule::new(shares.into_iter().map(|(from, ppb)| Step { from, flow: rate.share(ppb) }))
+        Schedule::new(shares.into_iter().map(|(from, ppb)| Step {
+            from,
+            flow: rate.share(ppb),
+        }))
     }
 }

@@ -1,1 +1,16 @@
-//! Placeholder while the workspace is laid out.
+//! Rounds between regions: usage, loans and transfers, and the lives of the stores behind them.
+//!
+//! [`machine`] is the protocol: inputs in, effects out, no I/O and no clock of its own, so that the simulator runs
+//! the very same code with a crash between any two effects. [`driver`] carries out its effects on a real store and a
+//! real network, [`transport`] is that network.
+
+mod keeper;
+pub mod machine;
+pub mod message;
+mod plan;
+mod track;
+mod work;
+
+pub use machine::{Config, Effect, Input, JobId, Machine, PeerView, Pressure, ReplyToken};
+pub use message::{Ask, Message, Trade, UsageEntry};
+pub use track::Mono;
