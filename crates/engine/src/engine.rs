@@ -33,7 +33,7 @@ pub struct Engine<S> {
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub policies: Arc<ArcSwap<PolicySet>>,
-    /// `None` before the first contact with the store. After every look at the store there is a new value here, even if
+    /// `None` before the first contact with the store, and while it is looked at. After every look at the store there is a new value here, even if
     /// it is equal to the last: requests that were turned away wait for it.
     pub regime: Arc<ArcSwapOption<Regime>>,
     pub outlook: Arc<Outlook>,
@@ -117,7 +117,7 @@ impl<S> Engine<S> {
     fn prepared(&self, policies: &Arc<PolicySet>) -> Result<Arc<Prepared>, StoreError> {
         let regime = self.shared.regime.load();
         let Some(regime) = regime.as_ref() else {
-            return Err(StoreError::NotSent("no contact with the store yet".into()));
+            return Err(StoreError::NotSent("not in contact with the store".into()));
         };
         if regime.revision != policies.revision {
             let message = format!(

@@ -48,7 +48,7 @@ async fn nothing_is_decided_before_the_first_contact() {
     let node = open("us-east", WINDOW).await;
     let regime = node.shared.regime.swap(None);
     let (reason, unknown) = unavailable(node.try_check("acme", 1).await);
-    assert!(reason.contains("no contact with the store yet"), "{reason}");
+    assert!(reason.contains("not in contact with the store"), "{reason}");
     assert!(!unknown);
     assert!(node.store.calls().is_empty());
     node.shared.regime.store(regime);
