@@ -33,8 +33,8 @@ pub struct Engine<S> {
 #[derive(Clone, Debug)]
 pub struct Shared {
     pub policies: Arc<ArcSwap<PolicySet>>,
-    /// `None` before the first contact with the store, and while it is looked at. After every look at the store there is a new value here, even if
-    /// it is equal to the last: requests that were turned away wait for it.
+    /// `None` before the first contact with the store, and while it is looked at. After every look there is a new value
+    /// here, even if it is equal to the last: requests that were turned away wait for it.
     pub regime: Arc<ArcSwapOption<Regime>>,
     pub outlook: Arc<Outlook>,
     /// Notified when the store doesn't know this node's regime any more, or may be another store.
