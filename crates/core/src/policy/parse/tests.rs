@@ -3,6 +3,7 @@
 use super::super::tests::GOOD;
 use super::*;
 use crate::policy::source::{nearest, show_ms, utf8};
+use crate::policy::{Algorithm, Mode, OnStoreFailure, Tolerance};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<PolicySet, PolicyErrors> {
@@ -674,6 +675,8 @@ fn too_much_of_anything_is_an_error() {
     let text = errors.to_string();
     assert_eq!(text.lines().count(), 101);
     assert!(text.ends_with("\nand 4900 more"), "{text}");
+    let unknown: String = (0..20_000).map(|i| format!("a{i} = 1\n")).collect();
+    assert_eq!(parse(&unknown).unwrap_err().iter().count(), 10_000);
 }
 
 #[test]
