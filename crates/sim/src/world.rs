@@ -154,6 +154,8 @@ pub struct World {
     next_token: u64,
 }
 
+/// Before the end nothing is asked, so that usage can settle.
+const QUIET_MS: u64 = 10_000;
 // Store clocks begin here, so that windows of any length have a past.
 const BEGINNING: u64 = 1_700_000_000_000;
 
@@ -532,6 +534,9 @@ impl World {
     }
 
     fn request(&mut self) {
+        if self.now + QUIET_MS > self.setup.duration_ms {
+            return;
+        }
         let gap = 1_000 / self.setup.requests_per_s.max(1);
         let at = self.now + self.rng.random_range(0..=gap * 2);
         self.at(at, Event::Request);
