@@ -270,9 +270,14 @@ impl RegionState {
         }
     }
 
-    /// How many lives are known in all: grows with each loss.
-    pub fn lives_known(&self) -> usize {
-        self.known.values().map(BTreeSet::len).sum()
+    /// Names the present lives of all peers, as last heard: another name whenever one of them is another.
+    pub fn present_digest(&self) -> u64 {
+        let names: Vec<String> = self
+            .present
+            .iter()
+            .map(|(region, life)| format!("{region}={life}"))
+            .collect();
+        xxhash_rust::xxh3::xxh3_64(names.join(",").as_bytes())
     }
 
     /// Whether this life may admit anything. A life that nobody else knows of might be lost without a trace, and its

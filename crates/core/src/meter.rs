@@ -124,3 +124,6 @@ fn holds_in_epoch(holds: &[Hold], epoch: Epoch, fence: &Fence) -> Vec<Hold> {
     let until = fence.epoch_began.plus(HOLD_MAX_MS);
     holds.iter().map(|hold| Hold { until, ..*hold }).collect()
 }
+
+#[cfg(test)]
+mod tests;

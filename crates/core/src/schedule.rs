@@ -136,10 +136,11 @@ impl Schedule {
     pub fn new(steps: impl IntoIterator<Item = Step>) -> Self {
         let mut merged: Vec<Step> = Vec::new();
         for step in steps {
-            match merged.last_mut() {
-                Some(last) if last.flow == step.flow => {}
-                Some(last) if last.from == step.from => last.flow = step.flow,
-                _ => merged.push(step),
+            if merged.last().is_some_and(|last| last.from == step.from) {
+                merged.pop();
+            }
+            if merged.last().is_none_or(|last| last.flow != step.flow) {
+                merged.push(step);
             }
         }
         assert!(!merged.is_empty(), "a schedule has at least one step");
@@ -188,3 +189,6 @@ impl Schedule {
         tokens
     }
 }
+
+#[cfg(test)]
+mod tests;

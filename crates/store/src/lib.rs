@@ -1,14 +1,16 @@
 //! A region's store: a batch of operations in, replies out.
 //!
-//! Two stores do the same: [`memory`] runs the meters of `core` in process, [`redis`] runs their Lua twins next to the
+//! Two stores do the same: [`memory`] runs the meters of `core` in process, [`RedisStore`] runs their Lua twins next to the
 //! data. Differential tests hold the two equal. A store knows meters, terms and counters; loans, transfers and lives
 //! are opaque bytes to it, swapped by compare-and-set.
 
 pub mod memory;
 pub mod op;
+mod redis;
 
 pub use memory::{Memory, MemoryStore};
 pub use op::*;
+pub use redis::{Inspection, RedisStore};
 
 use std::future::Future;
 

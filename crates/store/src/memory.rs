@@ -83,6 +83,7 @@ impl Memory {
             }
             Op::Attach { life, fingerprint } => {
                 if fingerprint != self.fingerprint {
+                    self.attached = None;
                     return Err(StoreError::LookAgain);
                 }
                 self.attached = Some(life);
@@ -499,3 +500,6 @@ impl fmt::Debug for MemoryStore {
         f.write_str("MemoryStore")
     }
 }
+
+#[cfg(test)]
+mod tests;

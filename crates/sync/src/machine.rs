@@ -459,6 +459,7 @@ impl Machine {
             usage: out.usage,
             through: out.through,
             feed: out.feed,
+            reader: out.reader,
             acks: Vec::new(),
             trade,
         };

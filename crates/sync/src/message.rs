@@ -21,7 +21,9 @@ pub struct Message {
     pub through: Option<StoreMs>,
     /// Feed positions that `usage` reaches, by partition: to be echoed once it is merged.
     pub feed: Vec<(u8, u64)>,
-    /// The echo.
+    /// Under which name the sender keeps those positions.
+    pub reader: String,
+    /// The echo, under the same name.
     pub acks: Vec<(u8, u64)>,
     pub trade: Trade,
 }

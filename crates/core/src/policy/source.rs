@@ -3,36 +3,22 @@
 //! A complaint doesn't end the reading: whoever writes the file sees all of them at once. Both configuration files
 //! are read through here; what their fields mean is said elsewhere.
 
+mod problem;
+mod words;
+
 use serde_spanned::Spanned;
 use std::cell::RefCell;
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
+use words::MAX_QUOTED_CHARS;
 
-/// Most complaints that are printed about one file.
-const MAX_PROBLEMS: usize = 100;
-/// A file's text is repeated in messages up to this length.
-const MAX_QUOTED_CHARS: usize = 60;
+pub use problem::{Problem, Problems};
+pub use words::{any_of, did_you_mean, nearest, quote, show_ms};
 
-/// One thing that is wrong with a file. Prints as `FILE:LINE: OF: FIELD: WHAT; expected EXPECTED`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Problem {
-    pub file: String,
-    /// Counted from 1; `None`: the file as a whole.
-    pub line: Option<usize>,
-    /// What the field belongs to, such as `policy "api"`; `None`: the file itself.
-    pub of: Option<String>,
-    pub field: Option<String>,
-    pub what: String,
-    pub expected: Option<String>,
-}
-
-/// Everything that is wrong with a file, in the order of its lines, and with the files that it names; never empty.
-/// Prints one to a line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Problems(Vec<Problem>);
+/// More complaints about one file than these are not even kept.
+const MAX_KEPT_PROBLEMS: usize = 10_000;
 
 /// A table of the file.
 #[derive(Debug, Clone)]
@@ -118,115 +104,6 @@ pub fn utf8<'b>(bytes: &'b [u8], file: &str) -> Result<&'b str, Problems> {
     })
 }
 
-/// What `text` may be a slip of the pen for.
-pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if text.len() > MAX_QUOTED_CHARS {
-        return None;
-    }
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(text, candidate), candidate))
-        .filter(|&(distance, candidate)| distance <= 2 && distance < candidate.len())
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// A duration in its largest whole unit: `90m`, `24h`, `100ms`.
-pub fn show_ms(ms: u64) -> String {
-    [
-        ("d", 86_400_000),
-        ("h", 3_600_000),
-        ("m", 60_000),
-        ("s", 1000),
-    ]
-    .into_iter()
-    .find(|&(_, unit)| ms > 0 && ms.is_multiple_of(unit))
-    .map_or_else(
-        || format!("{ms}ms"),
-        |(name, unit)| format!("{}{name}", ms / unit),
-    )
-}
-
-/// `"a", "b" or "c"`.
-pub fn any_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    let mut names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
-    match names.pop() {
-        Some(last) if names.is_empty() => last,
-        Some(last) => format!("{} or {last}", names.join(", ")),
-        None => String::from("nothing"),
-    }
-}
-
-/// A text of the file for a message: quoted, escaped, cut short.
-pub fn quote(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTED_CHARS) {
-        Some((end, _)) => format!("{:?}... ({} bytes)", &text[..end], text.len()),
-        None => format!("{text:?}"),
-    }
-}
-
-// === impl Problem ===
-
-impl Problem {
-    /// One that concerns a file as a whole: it is missing, say.
-    pub fn of_file(file: &str, what: impl Into<String>, expected: Option<&str>) -> Self {
-        Self {
-            file: file.to_owned(),
-            line: None,
-            of: None,
-            field: None,
-            what: what.into(),
-            expected: expected.map(str::to_owned),
-        }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        for part in [&self.of, &self.field].into_iter().flatten() {
-            write!(f, ": {part}")?;
-        }
-        write!(f, ": {}", self.what)?;
-        if let Some(expected) = &self.expected {
-            write!(f, "; expected {expected}")?;
-        }
-        Ok(())
-    }
-}
-
-// === impl Problems ===
-
-impl Problems {
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
-        self.0.iter()
-    }
-}
-
-impl From<Problem> for Problems {
-    fn from(problem: Problem) -> Self {
-        Self(vec![problem])
-    }
-}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.0.iter().take(MAX_PROBLEMS).enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{problem}")?;
-        }
-        match self.0.len().saturating_sub(MAX_PROBLEMS) {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
-    }
-}
-
 // === impl Reader ===
 
 impl Reader<'_> {
@@ -242,7 +119,11 @@ impl Reader<'_> {
         what: String,
         expected: Option<String>,
     ) {
-        self.problems.borrow_mut().push(Problem {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() >= MAX_KEPT_PROBLEMS {
+            return;
+        }
+        problems.push(Problem {
             file: self.file.to_owned(),
             line: offset.map(|offset| self.line(offset)),
             of: of.map(str::to_owned),
@@ -321,9 +202,7 @@ impl<'r> Table<'r> {
     pub fn only_or(&self, known: &[&str], later: &[&str]) {
         for (key, field) in self.fields() {
             if !known.contains(&key) && !later.contains(&key) {
-                let hint = nearest(key, known.iter().copied())
-                    .map(|near| format!(", did you mean {near:?}?"))
-                    .unwrap_or_default();
+                let hint = did_you_mean(key, known.iter().copied());
                 field.wrong(
                     format!("unknown key{hint}"),
                     format!("one of {}", known.join(", ")),
@@ -510,9 +389,7 @@ impl<'r> Field<'r> {
         let text = self.text(expected)?;
         let chosen = values.iter().find(|(name, _)| *name == text);
         if chosen.is_none() {
-            let hint = nearest(text, names)
-                .map(|near| format!(", did you mean {near:?}?"))
-                .unwrap_or_default();
+            let hint = did_you_mean(text, names);
             self.wrong(format!("{} is unknown{hint}", quote(text)), expected);
         }
         chosen.map(|(_, value)| value.clone())

@@ -379,7 +379,7 @@ fn a_store_of_another_kind_is_refused() {
         ),
         (
             "reddis://h",
-            format!("\"reddis\" is no kind of store, did you mean redis://?; {EXPECTED}"),
+            format!("\"reddis\" is no kind of store, did you mean \"redis\"?; {EXPECTED}"),
         ),
         (
             "postgres://h",
@@ -524,6 +524,15 @@ fn peers_that_dont_fit_the_policies_regions_are_an_error() {
     assert_eq!(
         fewer,
         "us-east.toml:17: peers[1].region: \"ap-south\" is not one of the policies' regions; expected \"eu-west\" or \"us-east\""
+    );
+}
+
+#[test]
+fn more_peers_than_regions_can_be_are_an_error() {
+    let many = "[[peers]]\n".repeat(64);
+    assert_refused(
+        &format!("{}{many}", REGION.split("[[peers]]").next().unwrap()),
+        &["12: peers: 64 peers; expected at most 63"],
     );
 }
 

@@ -151,7 +151,12 @@ impl Data {
             Some((traded, deadline)) => {
                 traded.attempts += units;
                 if traded.version == 0 {
-                    *deadline = now.plus(ATTEMPTS_TTL_MS);
+                    let until = now.plus(ATTEMPTS_TTL_MS);
+                    if until < *deadline {
+                        self.deadlines
+                            .push(Reverse((until, Place::Traded(id.clone()))));
+                    }
+                    *deadline = until;
                 }
             }
             None if refused => {

@@ -56,13 +56,14 @@ pub(super) struct Out {
     pub(super) usage: Vec<UsageEntry>,
     pub(super) through: Option<StoreMs>,
     pub(super) feed: Vec<(u8, u64)>,
+    pub(super) reader: String,
 }
 
-/// Where a peer's reading of the feed stands is kept under this name. A life more, anywhere, and it reads all anew:
-/// then slots of a life that is over may have to be passed on.
+/// Where a peer's reading of the feed stands is kept under this name. Which slots it is sent depends on which lives are
+/// present: where they change, it reads all anew, so that slots of a life that is over are passed on.
 fn reader(state: &RegionState, peer: &Region) -> Option<String> {
-    let life = state.present.get(peer)?;
-    Some(format!("{peer}/{life}/{}", state.lives_known()))
+    let (life, digest) = (state.present.get(peer)?, state.present_digest());
+    Some(format!("{peer}/{life}/{}/{digest:016x}", state.life))
 }
 
 impl Machine {
@@ -145,16 +146,15 @@ impl Machine {
         };
         let fence = regime.fence();
         let mut ops = self.merges(&fence, &regime.state, &message);
-        if let Some(reader) = reader(&regime.state, &from) {
-            for (partition, seq) in &message.acks {
-                let (partition, reader) = (Partition(*partition), reader.clone());
-                ops.push(Op::Ack {
-                    fence,
-                    partition,
-                    reader,
-                    seq: *seq,
-                });
-            }
+        // What is confirmed was sent under the name that is echoed; by now we may send under another one.
+        for (partition, seq) in &message.acks {
+            let (partition, reader) = (Partition(*partition), message.reader.clone());
+            ops.push(Op::Ack {
+                fence,
+                partition,
+                reader,
+                seq: *seq,
+            });
         }
         let job = Job::Merge {
             regime: Box::new(regime),
@@ -357,7 +357,18 @@ impl Machine {
             if unread {
                 self.round_due = self.round_due.min(now + self.config.interval_ms / 8);
             }
-            out.insert(peer.clone(), outgoing(&regime.state, pages));
+            let reader = readers
+                .iter()
+                .find(|(region, _)| *region == peer)
+                .map(|(_, name)| name.clone());
+            let reader = reader.unwrap_or_default();
+            out.insert(
+                peer.clone(),
+                Out {
+                    reader,
+                    ..outgoing(&regime.state, pages)
+                },
+            );
         }
         let mut work = Work::new(ids);
         match work.read(&regime.fence()) {
@@ -459,6 +470,7 @@ impl Machine {
             usage: Vec::new(),
             through: None,
             feed: Vec::new(),
+            reader: message.reader.clone(),
             acks: message.feed.clone(),
             trade: tell.remove(message.from()).unwrap_or_default(),
         };

@@ -1,0 +1,257 @@
+//! The store on Redis: meters live there, and decisions are made there, by scripts that are twins of `core`'s meters.
+//!
+//! What it may not do: send anything twice, or run a script on a server whose fingerprint wasn't looked at. Each
+//! fenced operation is one script, atomic in itself. A store that is attached has scripts of its own in the server,
+//! whose text carries the life and a nonce: a server that lost them is another process, and has to be looked at.
+//!
+//! Redis TIME is the only clock. Keys are named in [`encode`], values are written in [`text`].
+
+mod decode;
+mod encode;
+mod link;
+mod script;
+mod text;
+
+use crate::op::*;
+use crate::{Store, StoreError};
+use ::redis::Pipeline;
+use apportion_core::Life;
+use encode::{Encoder, Names};
+use link::Link;
+use script::{Attachment, Clock};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// What doesn't decide requests may take at least so long.
+const BULK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+/// Longest prefix of key names, bytes.
+const PREFIX_MAX: usize = 64;
+
+/// A region's store on one Redis. Cheap to clone; clones share connections and the attachment.
+#[derive(Clone)]
+pub struct RedisStore(Arc<Inner>);
+
+struct Inner {
+    names: Names,
+    clock: Clock,
+    /// For decisions alone, so that they never wait behind bulk work.
+    decisions: Link,
+    bulk: Link,
+    attached: Mutex<Option<Arc<Attachment>>>,
+}
+
+/// What a Redis says of itself, for whoever has to decide whether it may hold budgets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inspection {
+    pub version: String,
+    /// `master` or `slave`.
+    pub role: String,
+    /// Anything but `noeviction` may forget spent budget. `None`: it doesn't say.
+    pub maxmemory_policy: Option<String>,
+    pub connected_replicas: u32,
+    /// Writes stop with fewer good replicas. `None`: CONFIG isn't permitted.
+    pub min_replicas_to_write: Option<u32>,
+}
+
+// === impl RedisStore ===
+
+impl RedisStore {
+    /// Connects when it is first used. `timeout` is how long the answer to a decision may take; `prefix` begins the
+    /// names of all keys.
+    ///
+    /// # Errors
+    /// Where `url` isn't one of a Redis, or `prefix` has braces, which part keys among shards.
+    pub fn new(url: &str, timeout: Duration, prefix: &str) -> Result<Self, StoreError> {
+        Self::with_clock(url, timeout, prefix, Clock::Redis)
+    }
+
+    /// For tests: goes by the milliseconds in the key `{prefix}{s}!clock`, and expires by them.
+    #[doc(hidden)]
+    pub fn with_fake_clock(url: &str, timeout: Duration, prefix: &str) -> Result<Self, StoreError> {
+        Self::with_clock(url, timeout, prefix, Clock::Fake)
+    }
+
+    fn with_clock(
+        url: &str,
+        timeout: Duration,
+        prefix: &str,
+        clock: Clock,
+    ) -> Result<Self, StoreError> {
+        if prefix.len() > PREFIX_MAX || prefix.contains(['{', '}']) {
+            return Err(StoreError::NotSent(format!(
+                "a prefix has at most {PREFIX_MAX} bytes and no braces: {prefix:?}"
+            )));
+        }
+        let link = |timeout| {
+            Link::new(url, timeout).map_err(|error| StoreError::NotSent(error.to_string()))
+        };
+        Ok(Self(Arc::new(Inner {
+            names: Names::new(prefix),
+            clock,
+            decisions: link(timeout)?,
+            bulk: link(timeout.max(BULK_TIMEOUT_MIN))?,
+            attached: Mutex::new(None),
+        })))
+    }
+
+    /// Asks the server what it is and how it is set up.
+    pub async fn inspect(&self) -> Result<Inspection, StoreError> {
+        let mut pipeline = Pipeline::new();
+        for section in ["server", "replication", "memory"] {
+            pipeline.cmd("INFO").arg(section);
+        }
+        pipeline
+            .cmd("CONFIG")
+            .arg("GET")
+            .arg("min-replicas-to-write");
+        let mut answers = self.0.bulk.send(&pipeline).await?;
+        let config = answers.pop().and_then(decode::config_value);
+        let mut info = String::new();
+        for answer in answers {
+            info += &decode::string(&decode::accepted(answer)?).unwrap_or_default();
+        }
+        let field = |name| decode::info_field(&info, name).map(str::to_owned);
+        let said = |name: &str| {
+            decode::info_field(&info, name)
+                .map(str::to_owned)
+                .ok_or_else(|| StoreError::Rejected(format!("INFO has no {name}")))
+        };
+        Ok(Inspection {
+            version: said("redis_version")?,
+            role: said("role")?,
+            maxmemory_policy: field("maxmemory_policy"),
+            connected_replicas: said("connected_slaves")?.parse().unwrap_or(0),
+            min_replicas_to_write: config.and_then(|n| n.parse().ok()),
+        })
+    }
+
+    fn attachment(&self) -> Option<Arc<Attachment>> {
+        self.lock_attached().clone()
+    }
+
+    fn lock_attached(&self) -> std::sync::MutexGuard<'_, Option<Arc<Attachment>>> {
+        let attached = self.0.attached.lock();
+        attached.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs operations none of which is an attach, in one pipeline.
+    async fn run(&self, ops: &[Op]) -> Vec<Result<Reply, StoreError>> {
+        let attachment = self.attachment();
+        let encoder = Encoder {
+            names: &self.0.names,
+            clock: self.0.clock,
+            attachment: attachment.as_deref(),
+        };
+        let mut pipeline = Pipeline::new();
+        let added: Vec<Result<(), StoreError>> = ops
+            .iter()
+            .map(|op| encoder.add(op, &mut pipeline))
+            .collect();
+        let sent = match pipeline.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.link(ops).send(&pipeline).await,
+        };
+        let mut answers = match sent {
+            Ok(answers) => answers,
+            Err(error) => {
+                let each = added.into_iter();
+                return each.map(|a| a.and_then(|()| Err(error.clone()))).collect();
+            }
+        };
+        let mut rest = answers.as_mut_slice();
+        let mut replies = Vec::with_capacity(ops.len());
+        for (op, added) in ops.iter().zip(added) {
+            let reply = added.and_then(|()| {
+                let (own, others) = std::mem::take(&mut rest).split_at_mut(decode::answers(op));
+                rest = others;
+                let reply = decode::reply(op, &self.0.names, own);
+                if reply == Err(StoreError::LookAgain) {
+                    self.detach(attachment.as_deref());
+                }
+                reply
+            });
+            replies.push(reply);
+        }
+        replies
+    }
+
+    fn link(&self, ops: &[Op]) -> &Link {
+        let decides = |op: &Op| matches!(op, Op::Decide(_) | Op::EndHolds(_));
+        if ops.iter().all(decides) {
+            &self.0.decisions
+        } else {
+            &self.0.bulk
+        }
+    }
+
+    /// The server doesn't know the scripts of `attachment`: it isn't the process that they were loaded into.
+    fn detach(&self, attachment: Option<&Attachment>) {
+        let mut attached = self.lock_attached();
+        let nonce = |a: &Attachment| a.nonce;
+        if attached.as_deref().map(nonce) == attachment.map(nonce) {
+            *attached = None;
+        }
+    }
+
+    /// Loads scripts that only this attachment has, if the server says `expected` of itself. The nonce of an attempt
+    /// that failed is never used again.
+    async fn attach(&self, life: Life, expected: &str) -> Result<Reply, StoreError> {
+        let nonce = rand::random();
+        let encoder = Encoder {
+            names: &self.0.names,
+            clock: self.0.clock,
+            attachment: None,
+        };
+        let mut answers = self.0.bulk.send(&encoder.attach(life, nonce)).await?;
+        let mut inner = decode::executed(&mut answers)?.into_iter();
+        let info = inner.next().as_ref().and_then(decode::string);
+        let fingerprint = info.and_then(|info| decode::fingerprint(&info));
+        let digests: Option<Vec<String>> = inner.map(|digest| decode::string(&digest)).collect();
+        let digests = digests.and_then(|digests| <[String; 4]>::try_from(digests).ok());
+        let (Some(fingerprint), Some(digests)) = (fingerprint, digests) else {
+            return Err(StoreError::Rejected(
+                "unreadable answer to an attach".into(),
+            ));
+        };
+        if fingerprint != expected {
+            *self.lock_attached() = None;
+            return Err(StoreError::LookAgain);
+        }
+        *self.lock_attached() = Some(Arc::new(Attachment {
+            life,
+            nonce,
+            digests,
+        }));
+        Ok(Reply::Done)
+    }
+}
+
+impl Store for RedisStore {
+    async fn call(&self, ops: Vec<Op>) -> Vec<Result<Reply, StoreError>> {
+        let mut replies = Vec::with_capacity(ops.len());
+        let mut rest = ops.as_slice();
+        while !rest.is_empty() {
+            let run = rest.iter().position(|op| matches!(op, Op::Attach { .. }));
+            let (first, others) = rest.split_at(run.unwrap_or(rest.len()));
+            if !first.is_empty() {
+                replies.extend(self.run(first).await);
+            }
+            rest = others;
+            if let Some((Op::Attach { life, fingerprint }, others)) = others.split_first() {
+                replies.push(self.attach(*life, fingerprint).await);
+                rest = others;
+            }
+        }
+        replies
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("prefix", &self.0.names.prefix())
+            .field("attached", &self.attachment())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,373 @@
+//! Redis' answers as replies. All of it is outside data: what can't be read is an error that names its key.
+
+use super::encode::{Names, fence_of, suffix, usage_name};
+use super::text;
+use crate::StoreError;
+use crate::op::*;
+use ::redis::{ServerErrorKind, Value};
+use apportion_core::{Key, StoreMs};
+
+/// How many answers an operation has.
+pub(super) fn answers(op: &Op) -> usize {
+    match op {
+        Op::Look => 5,
+        _ => 1,
+    }
+}
+
+/// The reply to `op` from its answers.
+pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Reply, StoreError> {
+    if let Op::Look = op {
+        return looked(names, executed(answers)?);
+    }
+    let [answer] = answers else {
+        return Err(unreadable("one answer"));
+    };
+    let answer = std::mem::take(answer);
+    if let Op::Marks { life } = op {
+        return marks(&names.marks(*life), accepted(answer)?);
+    }
+    let mut row = script_row(op, names, answer)?.into_iter();
+    match op {
+        Op::PutState { .. } => Ok(Reply::Put(number(row.next())?)),
+        Op::Adopt { .. } | Op::Mark { .. } | Op::Ack { .. } | Op::Merge { .. } => Ok(Reply::Done),
+        Op::Lease { .. } => Ok(Reply::Held(flag(row.next())?)),
+        Op::Decide(_) => decided(row),
+        Op::EndHolds(_) => Ok(Reply::Ended(
+            row.map(|ended| flag(Some(ended)))
+                .collect::<Result<_, _>>()?,
+        )),
+        Op::Read { ids, .. } => snapshots(op, names, ids, row),
+        Op::Swap(_) => Ok(Reply::Swapped(number(row.next())?)),
+        Op::Traded { .. } => {
+            let set = name_of(op, names, 'x', "");
+            let ids = row.map(|member| string(&member).and_then(|m| meter_id(&m)));
+            let ids: Option<Vec<MeterId>> = ids.collect();
+            Ok(Reply::Traded(ids.ok_or_else(|| garbage(&set))?))
+        }
+        Op::Feed { .. } => feed(&name_of(op, names, 'f', ""), row),
+        Op::Usage { key, starts, .. } => {
+            let now = StoreMs(number(row.next())?);
+            let periods = starts.iter().zip(row).map(|(start, slots)| {
+                let place = name_of(op, names, 'u', &usage_name(key, *start));
+                slots_of(&place, slots)
+            });
+            let periods = periods.collect::<Result<_, _>>()?;
+            Ok(Reply::Usage { now, periods })
+        }
+        Op::Look | Op::Attach { .. } | Op::Marks { .. } => Err(unreadable("a script's answer")),
+    }
+}
+
+// === errors ===
+
+/// It may have been executed, but what it answered says nothing.
+fn unreadable(expected: &str) -> StoreError {
+    StoreError::Unknown(format!("the store's answer isn't {expected}"))
+}
+
+fn garbage(key: &str) -> StoreError {
+    StoreError::Rejected(format!("unreadable value in {key}"))
+}
+
+/// The answer, unless it is an error.
+pub(super) fn accepted(answer: Value) -> Result<Value, StoreError> {
+    match answer {
+        Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript) => {
+            Err(StoreError::LookAgain)
+        }
+        Value::ServerError(error) => Err(StoreError::Rejected(match error.details() {
+            Some(details) => format!("{} {details}", error.code()),
+            None => error.code().into(),
+        })),
+        answer => Ok(answer),
+    }
+}
+
+/// The answers inside a transaction.
+pub(super) fn executed(answers: &mut [Value]) -> Result<Vec<Value>, StoreError> {
+    for answer in answers.iter_mut() {
+        let inner = match accepted(std::mem::take(answer))? {
+            Value::Array(inner) => inner,
+            _ => continue,
+        };
+        return inner.into_iter().map(accepted).collect();
+    }
+    Err(StoreError::Rejected("the transaction was dropped".into()))
+}
+
+/// What a script answered after its status.
+fn script_row(op: &Op, names: &Names, answer: Value) -> Result<Vec<Value>, StoreError> {
+    let Value::Array(mut row) = accepted(answer)? else {
+        return Err(unreadable("a row"));
+    };
+    if row.is_empty() {
+        return Err(unreadable("a row with a status"));
+    }
+    let status = string(&row.remove(0)).unwrap_or_default();
+    match status.as_str() {
+        "ok" => Ok(row),
+        "fenced" => Err(match row.first().and_then(string) {
+            None => StoreError::Fenced(None),
+            Some(found) => match (text::parse_record(&found), fence_of(op)) {
+                (Some(record), _) => StoreError::Fenced(Some(record)),
+                (None, Some((_, partition))) => garbage(&names.record(partition)),
+                (None, None) => unreadable("of a fenced operation"),
+            },
+        }),
+        "conflict" => Err(StoreError::Conflict),
+        "guard" => Err(StoreError::Guard),
+        "outside" => Err(StoreError::OutOfSpan),
+        "rejected" => Err(StoreError::Rejected(
+            row.first().and_then(string).unwrap_or_default(),
+        )),
+        _ => Err(unreadable("a status that is known")),
+    }
+}
+
+// === parts ===
+
+/// The key in `op`'s partition and life, for saying where something unreadable stands.
+fn name_of(op: &Op, names: &Names, kind: char, rest: &str) -> String {
+    match fence_of(op) {
+        Some((fence, partition)) => names.of(partition, fence.record.life, kind, rest),
+        None => format!("{kind}{rest}"),
+    }
+}
+
+pub(super) fn string(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
+        Value::Int(n) => Some(n.to_string()),
+        _ => None,
+    }
+}
+
+fn number(value: Option<Value>) -> Result<u64, StoreError> {
+    value
+        .as_ref()
+        .and_then(string)
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| unreadable("a number"))
+}
+
+fn flag(value: Option<Value>) -> Result<bool, StoreError> {
+    number(value).map(|n| n == 1)
+}
+
+/// The fields of a hash, as the second and the third version of the protocol give them.
+fn pairs(value: Value) -> Option<Vec<(String, Value)>> {
+    match value {
+        Value::Map(map) => map
+            .into_iter()
+            .map(|(field, value)| Some((string(&field)?, value)))
+            .collect(),
+        Value::Array(flat) => {
+            let mut flat = flat.into_iter();
+            let mut found = Vec::with_capacity(flat.len() / 2);
+            while let Some(field) = flat.next() {
+                found.push((string(&field)?, flat.next()?));
+            }
+            Some(found)
+        }
+        _ => None,
+    }
+}
+
+/// `key`, or `key#label`, the label with leading zeros.
+fn meter_id(member: &str) -> Option<MeterId> {
+    let (key, label) = match member.split_once('#') {
+        Some((key, label)) => (key, Some(label.parse().ok()?)),
+        None => (member, None),
+    };
+    let key = Key::parse(key)?;
+    Some(MeterId { key, label })
+}
+
+// === replies ===
+
+/// What the server is: the process, and the history of its data.
+pub(super) fn fingerprint(info: &str) -> Option<String> {
+    let run_id = info_field(info, "run_id")?;
+    let history = info_field(info, "master_replid")?;
+    Some(format!("{run_id}:{history}"))
+}
+
+pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        .map(str::trim)
+}
+
+fn looked(names: &Names, inner: Vec<Value>) -> Result<Reply, StoreError> {
+    let [time, info, state] = <[Value; 3]>::try_from(inner)
+        .map_err(|_| StoreError::Rejected("a look has three parts".into()))?;
+    let now = match &time {
+        Value::Array(parts) => {
+            let mut parts = parts.iter().map(|p| string(p)?.parse::<u64>().ok());
+            let (seconds, micros) = (parts.next().flatten(), parts.next().flatten());
+            seconds.zip(micros).map(|(s, us)| s * 1_000 + us / 1_000)
+        }
+        time => string(time).and_then(|t| t.parse().ok()),
+    };
+    let now = now.ok_or_else(|| StoreError::Rejected("unreadable TIME".into()))?;
+    let fingerprint = string(&info)
+        .and_then(|info| fingerprint(&info))
+        .ok_or_else(|| StoreError::Rejected("INFO has no run_id or no master_replid".into()))?;
+    let unreadable_state = || garbage(&names.state());
+    let Value::Array(fields) = state else {
+        return Err(unreadable_state());
+    };
+    let state = match <[Value; 2]>::try_from(fields) {
+        Ok([Value::Nil, Value::Nil]) => None,
+        Ok([version, Value::BulkString(value)]) => {
+            let version = string(&version).and_then(|v| v.parse().ok());
+            Some((version.ok_or_else(unreadable_state)?, value))
+        }
+        _ => return Err(unreadable_state()),
+    };
+    Ok(Reply::Looked(Looked {
+        now: StoreMs(now),
+        fingerprint,
+        state,
+    }))
+}
+
+fn marks(name: &str, value: Value) -> Result<Reply, StoreError> {
+    let marks = pairs(value).and_then(|pairs| {
+        pairs
+            .into_iter()
+            .map(|(actor, through)| {
+                let through = string(&through)?.parse().ok()?;
+                Some((text::parse_actor(&actor)?, StoreMs(through)))
+            })
+            .collect::<Option<Vec<_>>>()
+    });
+    let mut marks = marks.ok_or_else(|| garbage(name))?;
+    marks.sort_unstable();
+    Ok(Reply::Marks(marks))
+}
+
+fn decided(mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreError> {
+    let now = StoreMs(number(row.next())?);
+    let admitted = flag(row.next())?;
+    let answers = row.map(|answer| string(&answer).and_then(|text| text::parse_answer(&text)));
+    let answers: Option<Vec<Answer>> = answers.collect();
+    Ok(Reply::Decided(Decided {
+        now,
+        admitted,
+        answers: answers.ok_or_else(|| unreadable("a meter's reading"))?,
+    }))
+}
+
+fn snapshots(
+    op: &Op,
+    names: &Names,
+    ids: &[MeterId],
+    mut row: impl Iterator<Item = Value>,
+) -> Result<Reply, StoreError> {
+    let now = StoreMs(number(row.next())?);
+    let mut snapshots = Vec::with_capacity(ids.len());
+    for id in ids {
+        let (Some(meter), Some(traded)) = (row.next(), row.next()) else {
+            return Err(unreadable("a snapshot of each meter"));
+        };
+        let place = |kind| name_of(op, names, kind, &suffix(id));
+        let meter = match meter {
+            Value::Nil => None,
+            meter => Some(
+                string(&meter)
+                    .and_then(|text| text::parse_meter(&text))
+                    .ok_or_else(|| garbage(&place('k')))?,
+            ),
+        };
+        let traded = traded_of(traded).ok_or_else(|| garbage(&place('t')))?;
+        snapshots.push(Snapshot { meter, traded });
+    }
+    Ok(Reply::Snapshots { now, snapshots })
+}
+
+/// The fields `v`, `s`, `a` and `n`: version, terms, allotment and attempts. `None` inside: there are none.
+fn traded_of(fields: Value) -> Option<Option<Traded>> {
+    let Value::Array(fields) = fields else {
+        return None;
+    };
+    let fields = <[Value; 4]>::try_from(fields).ok()?;
+    if fields.iter().all(|field| *field == Value::Nil) {
+        return Some(None);
+    }
+    let [version, terms, allotment, attempts] = fields;
+    let count = |value: Value| match value {
+        Value::Nil => Some(0),
+        value => string(&value)?.parse().ok(),
+    };
+    let terms = match terms {
+        Value::Nil => None,
+        terms => Some(text::parse_terms(&string(&terms)?)?),
+    };
+    let allotment = match allotment {
+        Value::Nil => Vec::new(),
+        Value::BulkString(bytes) => bytes,
+        _ => return None,
+    };
+    Some(Some(Traded {
+        version: count(version)?,
+        terms,
+        allotment,
+        attempts: count(attempts)?,
+    }))
+}
+
+fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreError> {
+    let now = StoreMs(number(row.next())?);
+    let seq = number(row.next())?;
+    let more = flag(row.next())?;
+    let mut entries = Vec::new();
+    while let Some(key) = row.next() {
+        let fields = [Some(key), row.next(), row.next(), row.next()];
+        let entry = feed_entry(fields).ok_or_else(|| garbage(set))?;
+        entries.push(entry);
+    }
+    Ok(Reply::Feed(FeedPage {
+        now,
+        entries,
+        seq,
+        more,
+    }))
+}
+
+fn feed_entry(fields: [Option<Value>; 4]) -> Option<FeedEntry> {
+    let [key, period, actor, counts] = fields.map(|field| field.as_ref().and_then(string));
+    Some(FeedEntry {
+        key: Key::parse(&key?)?,
+        period: StoreMs(period?.parse().ok()?),
+        actor: text::parse_slot_actor(&actor?)?,
+        counts: text::parse_counts(&counts?)?,
+    })
+}
+
+/// A period's slots in the order of their actors, the own first.
+fn slots_of(
+    place: &str,
+    slots: Value,
+) -> Result<Vec<(Option<apportion_core::Actor>, apportion_core::usage::Counts)>, StoreError> {
+    let slots = pairs(slots).and_then(|pairs| {
+        pairs
+            .into_iter()
+            .map(|(actor, counts)| {
+                let counts = text::parse_counts(&string(&counts)?)?;
+                Some((text::parse_slot_actor(&actor)?, counts))
+            })
+            .collect::<Option<Vec<_>>>()
+    });
+    let mut slots = slots.ok_or_else(|| garbage(place))?;
+    slots.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(slots)
+}
+
+/// The value in the answer to CONFIG GET; `None` where it isn't permitted.
+pub(super) fn config_value(answer: Value) -> Option<String> {
+    let (_, value) = pairs(accepted(answer).ok()?)?.pop()?;
+    string(&value)
+}

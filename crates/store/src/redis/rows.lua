@@ -1,0 +1,144 @@
+-- Reading, and what regions tell each other of usage.
+-- ARGV: 8 the operation, and what it needs.
+
+local operation = ARGV[8]
+local PAGE = 256
+
+-- Every member of a sorted page that `is_live`, at most `limit`, and whether there is more. Others are dropped.
+local function page_of(set, limit, fetch, is_live)
+  local live, last, more = {}, nil, false
+  while not more do
+    local members = fetch(last, min(limit + 1 - #live, PAGE))
+    if #members == 0 then
+      break
+    end
+    for _, member in ipairs(members) do
+      last = member
+      local value = is_live(member)
+      if not value then
+        redis.call('ZREM', set, member.name)
+      elseif #live == limit then
+        more = true
+        break
+      else
+        live[#live + 1] = value
+      end
+    end
+  end
+  return live, more
+end
+
+-- ARGV: 9 the reader, 10 the limit.
+local function feed()
+  local set = base .. 'f'
+  local acked = redis.call('HGET', base .. 'c', ARGV[9]) or '0'
+  local function fetch(last, count)
+    local rows = redis.call('ZRANGEBYSCORE', set, '(' .. (last and last.seq or acked), '+inf',
+      'WITHSCORES', 'LIMIT', 0, int(count))
+    local members = {}
+    for i = 1, #rows, 2 do
+      members[#members + 1] = {name = rows[i], seq = rows[i + 1]}
+    end
+    return members
+  end
+  local function is_live(member)
+    local key, period, actor = string.match(member.name, '^(%S+) (%d+) (.+)$')
+    if not key then
+      garbage(set)
+    end
+    local slot = read('HGET', usage_place(key, period), actor)
+    return slot and {key, period, actor, slot, member.seq}
+  end
+  local live, more = page_of(set, tonumber(ARGV[10]), fetch, is_live)
+  local seq = acked
+  if #live > 0 then
+    seq = live[#live][5]
+  end
+  local reply = {'ok', int(now), int(tonumber(seq)), more and '1' or '0'}
+  for _, entry in ipairs(live) do
+    for i = 1, 4 do
+      reply[#reply + 1] = entry[i]
+    end
+  end
+  return reply
+end
+
+-- ARGV: 9 the limit.
+local function traded()
+  local set = base .. 'x'
+  local function fetch(last, count)
+    local names = redis.call('ZRANGEBYLEX', set, last and '(' .. last.name or '-', '+', 'LIMIT', 0, int(count))
+    local members = {}
+    for i, name in ipairs(names) do
+      members[i] = {name = name}
+    end
+    return members
+  end
+  local function is_live(member)
+    local key, label = string.match(member.name, '^(.-)#0*(%d+)$')
+    local place = base .. 't' .. (key and key .. '#' .. label or member.name)
+    return read('HGET', place, 'v') and member.name
+  end
+  local live = page_of(set, tonumber(ARGV[9]), fetch, is_live)
+  table.insert(live, 1, 'ok')
+  return live
+end
+
+-- ARGV: 9 the reader, 10 up to where.
+local function ack()
+  local acked = tonumber(redis.call('HGET', base .. 'c', ARGV[9]) or '0')
+  if tonumber(ARGV[10]) > acked then
+    redis.call('HSET', base .. 'c', ARGV[9], ARGV[10])
+    fed = true
+  end
+  keep_feed()
+  return {'ok'}
+end
+
+-- ARGV: from 9 on, for each slot: key, period, until when to keep it, actor, admitted, refunded, refused.
+local function merge()
+  for i = 9, #ARGV, 7 do
+    local key, period, actor = ARGV[i], ARGV[i + 1], ARGV[i + 3]
+    local place = usage_place(key, period)
+    local a, d, r = read_slot(place, actor)
+    local admitted = max(a or 0, tonumber(ARGV[i + 4]))
+    local refunded = max(d or 0, tonumber(ARGV[i + 5]))
+    local refused = max(r or 0, tonumber(ARGV[i + 6]))
+    local grew = admitted > (a or 0) or refunded > (d or 0) or refused > (r or 0)
+    if grew or not a then
+      write_slot(place, actor, admitted, refunded, refused, not a, tonumber(ARGV[i + 2]) - now)
+    end
+    if grew then
+      note_change(key, period, actor)
+    elseif not a then
+      -- A change of a slot that has expired isn't one of this slot.
+      redis.call('ZREM', base .. 'f', feed_member(key, period, actor))
+    end
+  end
+  keep_feed()
+  return {'ok'}
+end
+
+-- ARGV: 9 the key, then the periods.
+local function usage()
+  local reply = {'ok', int(now)}
+  for i = 10, #ARGV do
+    reply[#reply + 1] = read('HGETALL', usage_place(ARGV[9], ARGV[i]))
+  end
+  return reply
+end
+
+-- ARGV: from 9 on, what follows the kind in the names of a meter and of what is kept beside it.
+local function snapshots()
+  local reply = {'ok', int(now)}
+  for i = 9, #ARGV do
+    reply[#reply + 1] = read('GET', base .. 'k' .. ARGV[i])
+    reply[#reply + 1] = read('HMGET', base .. 't' .. ARGV[i], 'v', 's', 'a', 'n')
+  end
+  return reply
+end
+
+local operations = {
+  feed = feed, traded = traded, ack = ack, merge = merge, usage = usage, snapshots = snapshots,
+}
+return operations[operation]()
