@@ -85,6 +85,7 @@ impl Trade {
         ids.extend(self.statements.iter().map(|(key, _)| rate(key)));
         ids.extend(self.rows.iter().map(|(id, _)| id.clone()));
         ids.extend(self.seen.iter().map(|(id, _)| id.clone()));
+        ids.extend(self.left.iter().map(|(id, _)| id.clone()));
         ids.sort_unstable();
         ids.dedup();
         ids
@@ -103,5 +104,23 @@ impl Trade {
 impl Message {
     pub fn from(&self) -> &Region {
         &self.table.sender.region
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_what_is_left_is_heard_by_itself() {
+        let id = MeterId {
+            key: Key::parse("p@1:acme").expect("it is a key"),
+            label: Some(7),
+        };
+        let trade = Trade {
+            left: vec![(id.clone(), 1)],
+            ..Trade::default()
+        };
+        assert_eq!(trade.ids(), [id]);
     }
 }
