@@ -36,6 +36,7 @@ pub(crate) fn fold(older: Message, newer: Message) -> Message {
     if !is_round {
         folded.usage = older.usage;
         folded.feed = older.feed;
+        folded.reader = older.reader;
         folded.through = older.through;
     }
     folded.trade = fold_trades(older.trade, folded.trade);
@@ -93,6 +94,7 @@ pub(crate) fn cut(message: Message) -> Vec<Message> {
         usage,
         through,
         feed,
+        reader,
         acks,
         trade,
     } = message;
@@ -103,6 +105,7 @@ pub(crate) fn cut(message: Message) -> Vec<Message> {
         usage: Vec::new(),
         through: None,
         feed: Vec::new(),
+        reader,
         acks: Vec::new(),
         trade: Trade::default(),
     };

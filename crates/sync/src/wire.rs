@@ -26,6 +26,7 @@ pub const LIVES_MAX: usize = 256;
 /// Those that one message can speak of.
 pub const ACTORS_MAX: usize = REGIONS_MAX * LIVES_MAX;
 const PARTITIONS: usize = 256;
+const READER_MAX: usize = 128;
 /// Lua counts exactly up to here: units, counts, moments.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 const LIFE_MAX: u64 = (1 << 48) - 1;
@@ -91,6 +92,7 @@ pub fn to_wire(message: &Message) -> proto::Message {
         through_ms: message.through.map(|through| through.0),
         feed: positions_to_wire(&message.feed),
         acks: positions_to_wire(&message.acks),
+        reader: message.reader.clone(),
         trade: (!message.trade.is_empty()).then_some(trade),
     }
 }
@@ -251,6 +253,7 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
         through: through.transpose()?,
         feed: positions("feed", wire.feed)?,
         acks: positions("acks", wire.acks)?,
+        reader: reader(wire.reader)?,
         trade: trade_from_wire(wire.trade.unwrap_or_default(), &actors)?,
     })
 }
@@ -371,6 +374,15 @@ fn positions(
         })?;
         Ok((partition, number(field, position.seq)?))
     })
+}
+
+fn reader(name: String) -> Result<String, WireError> {
+    let field = "reader";
+    if name.len() > READER_MAX || !name.bytes().all(|b| b.is_ascii_graphic()) {
+        let reason = "not a name of at most 128 printable ASCII characters";
+        return Err(WireError::Malformed { field, reason });
+    }
+    Ok(name)
 }
 
 // === bounds ===

@@ -27,6 +27,7 @@ fn empty() -> Message {
         usage: Vec::new(),
         through: None,
         feed: Vec::new(),
+        reader: String::new(),
         acks: Vec::new(),
         trade: Trade::default(),
     }
@@ -73,6 +74,7 @@ fn round(keys: impl Iterator<Item = Key>) -> Message {
     Message {
         usage,
         feed: feed.into_iter().collect(),
+        reader: "us-east/AAAAAAAB".into(),
         through: Some(StoreMs(9)),
         ..empty()
     }
@@ -97,7 +99,10 @@ fn a_round_that_waits_keeps_its_usage_until_a_newer_round_replaces_it() {
     let first = round((0..3).map(key));
     let folded = fold(first.clone(), asks(0..1, 10));
     assert_eq!((&folded.usage, &folded.feed), (&first.usage, &first.feed));
-    assert_eq!(folded.through, first.through);
+    assert_eq!(
+        (&folded.through, &folded.reader),
+        (&first.through, &first.reader)
+    );
     let second = round((0..5).map(key));
     assert_eq!(fold(folded, second.clone()).usage, second.usage);
 }
@@ -143,6 +148,7 @@ fn no_part_claims_usage_that_went_with_another() {
         let claimed: BTreeSet<u8> = part.feed.iter().map(|(partition, _)| *partition).collect();
         let told: BTreeSet<u8> = part.usage.iter().map(|e| e.key.partition().0).collect();
         assert_eq!(claimed, told);
+        assert_eq!(part.reader, "us-east/AAAAAAAB");
     }
     let (last, before) = parts.split_last().unwrap();
     assert_eq!(last.through, Some(StoreMs(9)));

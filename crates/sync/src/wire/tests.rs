@@ -155,17 +155,18 @@ fn a_message() -> impl Strategy<Value = Message> {
         vec(usage, 0..6),
         prop::option::of(a_moment()),
         positions(),
-        positions(),
+        ("[!-~]{0,128}", positions()),
         a_trade(),
     )
         .prop_map(
-            |(table, policies, is_reply, usage, through, feed, acks, trade)| Message {
+            |(table, policies, is_reply, usage, through, feed, (reader, acks), trade)| Message {
                 table,
                 policies,
                 is_reply,
                 usage,
                 through,
                 feed,
+                reader,
                 acks,
                 trade,
             },
@@ -323,7 +324,7 @@ fn refused(change: impl FnOnce(&mut proto::Message)) -> String {
 #[test]
 fn every_bound_is_held_and_named() {
     from_wire(least()).unwrap();
-    let cases: [(&str, String); 17] = [
+    let cases: [(&str, String); 19] = [
         ("actors: missing", refused(|m| m.actors.clear())),
         (
             "actors: 16385 of them; expected at most 16384",
@@ -398,6 +399,14 @@ fn every_bound_is_held_and_named() {
                     seq: 1,
                 }];
             }),
+        ),
+        (
+            "reader: not a name of at most 128 printable ASCII characters",
+            refused(|m| m.reader = "r".repeat(129)),
+        ),
+        (
+            "reader: not a name of at most 128 printable ASCII characters",
+            refused(|m| m.reader = "two words".into()),
         ),
         (
             "trade.asks: 5001 of them; expected at most 5000",
