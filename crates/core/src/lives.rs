@@ -72,6 +72,8 @@ pub enum OnEmpty {
     Ask,
     Lost,
     New,
+    /// New before this moment of the store's clock; later, ask.
+    NewUntil(StoreMs),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +94,8 @@ impl RegionState {
             OnEmpty::New => Standing::First,
             OnEmpty::Lost => Standing::Later,
             OnEmpty::Ask if peers.is_empty() => Standing::First,
-            OnEmpty::Ask => Standing::Asking(BTreeMap::new()),
+            OnEmpty::NewUntil(moment) if now < moment => Standing::First,
+            OnEmpty::Ask | OnEmpty::NewUntil(_) => Standing::Asking(BTreeMap::new()),
         };
         Self {
             region: region.clone(),
