@@ -47,6 +47,8 @@ pub struct RegionState {
     pub high_water: StoreMs,
     /// Each peer's present life, as last heard.
     pub present: Heard,
+    /// When each peer's present life began, on that peer's clock.
+    pub began: BTreeMap<Region, StoreMs>,
     /// Every life that was ever heard of, by region, this one's own included.
     pub known: BTreeMap<Region, BTreeSet<Life>>,
     /// Lives that their own region says are over: what still arrives from them is ignored.
@@ -60,6 +62,8 @@ pub struct RegionState {
 pub struct LifeTable {
     pub sender: Actor,
     pub epoch: Epoch,
+    /// When the sender's life began, on its own clock.
+    pub began_at: StoreMs,
     pub present: Heard,
     pub known: BTreeMap<Region, BTreeSet<Life>>,
     /// The sender's own lives that are over.
@@ -72,6 +76,8 @@ pub enum OnEmpty {
     Ask,
     Lost,
     New,
+    /// New before this moment of the store's clock; later, ask.
+    NewUntil(StoreMs),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +98,8 @@ impl RegionState {
             OnEmpty::New => Standing::First,
             OnEmpty::Lost => Standing::Later,
             OnEmpty::Ask if peers.is_empty() => Standing::First,
-            OnEmpty::Ask => Standing::Asking(BTreeMap::new()),
+            OnEmpty::NewUntil(moment) if now < moment => Standing::First,
+            OnEmpty::Ask | OnEmpty::NewUntil(_) => Standing::Asking(BTreeMap::new()),
         };
         Self {
             region: region.clone(),
@@ -106,6 +113,7 @@ impl RegionState {
             taken_over_at: StoreMs(0),
             high_water: now,
             present: Heard::new(),
+            began: BTreeMap::new(),
             known: BTreeMap::from([(region.clone(), BTreeSet::from([life]))]),
             ended: BTreeMap::new(),
             policies: BTreeMap::new(),
@@ -179,6 +187,7 @@ impl RegionState {
         LifeTable {
             sender: self.actor(),
             epoch: self.epoch,
+            began_at: self.began_at,
             present: self.present.clone(),
             known: self.known.clone(),
             ended: self.ended.get(&self.region).cloned().unwrap_or_default(),
@@ -197,6 +206,7 @@ impl RegionState {
         let ended = next.ended.entry(from.clone()).or_default();
         ended.extend(table.ended.iter().filter(|l| **l != table.sender.life));
         next.present.insert(from.clone(), table.sender.life);
+        next.began.insert(from.clone(), table.began_at);
         let told = table
             .known
             .iter()

@@ -149,6 +149,12 @@ pub struct World {
     audit: Audit,
     outcome: Outcome,
     busy: usize,
+    /// How the traffic of this run is: in a thousand, what goes to any region instead of the busy one.
+    spread: u32,
+    requests_per_s: u64,
+    /// In a thousand, what goes to one favourite key.
+    fond: u32,
+    favourite: usize,
     /// Tokens of requests that wait for an answer: who asked.
     waiting: BTreeMap<u64, (usize, u32)>,
     next_token: u64,
@@ -187,7 +193,7 @@ impl World {
             wake_at: u64::MAX,
         };
         let nodes = (0..setup.regions * setup.nodes).map(|_| node()).collect();
-        let keys = policies
+        let keys: Vec<_> = policies
             .policies
             .iter()
             .flat_map(|policy| {
@@ -200,6 +206,10 @@ impl World {
                 })
             })
             .collect();
+        let spread = *[0, 200, 1000].choose(&mut rng).expect("there are choices");
+        let fond = *[0, 700, 1000].choose(&mut rng).expect("there are choices");
+        let requests_per_s = setup.requests_per_s * rng.random_range(1..=3);
+        let favourite = rng.random_range(0..keys.len());
         let mut world = Self {
             setup: setup.clone(),
             seed,
@@ -215,6 +225,10 @@ impl World {
             audit: Audit::default(),
             outcome: Outcome::default(),
             busy: 0,
+            spread,
+            requests_per_s,
+            fond,
+            favourite,
             waiting: BTreeMap::new(),
             next_token: 0,
         };
@@ -537,23 +551,26 @@ impl World {
         if self.now + QUIET_MS > self.setup.duration_ms {
             return;
         }
-        let gap = 1_000 / self.setup.requests_per_s.max(1);
+        let gap = 1_000 / self.requests_per_s.max(1);
         let at = self.now + self.rng.random_range(0..=gap * 2);
         self.at(at, Event::Request);
-        if self.rng.random_ratio(1, 200) {
+        if self.rng.random_ratio(1, 300) {
             self.busy = self.rng.random_range(0..self.setup.regions);
         }
         let here = if self.setup.one_sided {
             0
-        } else if self.rng.random_ratio(4, 5) {
-            self.busy
-        } else {
+        } else if self.rng.random_ratio(self.spread, 1000) {
             self.rng.random_range(0..self.setup.regions)
+        } else {
+            self.busy
         };
         let node = here * self.setup.nodes + self.rng.random_range(0..self.setup.nodes);
-        let Some((policy, key)) = self.keys.choose(&mut self.rng).cloned() else {
-            return;
+        let which = if self.rng.random_ratio(self.fond, 1000) {
+            self.favourite
+        } else {
+            self.rng.random_range(0..self.keys.len())
         };
+        let (policy, key) = self.keys[which].clone();
         let units = if self.rng.random_ratio(1, 6) {
             self.rng.random_range(1..=3)
         } else {

@@ -41,6 +41,8 @@ pub(crate) struct Keeper {
     due: Mono,
     /// Policies whose definition isn't the one that this store has on record under the same version.
     pub(crate) redefined: BTreeSet<String>,
+    /// The store holds the state of this other region, and isn't touched.
+    pub(crate) foreign: Option<Region>,
 }
 
 #[derive(Debug)]
@@ -105,6 +107,7 @@ impl Keeper {
             heard: Vec::new(),
             due: 0,
             redefined: BTreeSet::new(),
+            foreign: None,
         }
     }
 
@@ -224,9 +227,13 @@ impl Keeper {
         let stored = match &state {
             None => None,
             Some((version, bytes)) => match RegionState::from_bytes(bytes) {
-                Ok(state) => Some((*version, state)),
+                Ok(state) if state.region == self.region => Some((*version, state)),
                 // Written by a later version: not ours to judge.
                 Err(_) => return self.failed(received),
+                Ok(state) => {
+                    self.foreign = Some(state.region);
+                    return self.failed(received);
+                }
             },
         };
         let version = stored.as_ref().map_or(0, |(version, _)| *version);

@@ -146,6 +146,11 @@ pub struct Machine {
     store_ok: Option<bool>,
 }
 
+/// What two regions must agree on to trade: the policies, and for how long a loan is.
+fn trade_digest(config: &Config) -> u64 {
+    config.policies.digest() ^ config.timing.term_ms.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// The keeper's work.
 const KEEPER: JobId = 0;
 
@@ -177,7 +182,7 @@ impl Machine {
             .collect();
         let round_due = now + rng.random_range(0..=config.interval_ms);
         Self {
-            digest: config.policies.digest(),
+            digest: trade_digest(&config),
             policies,
             keeper,
             holder: rng.random_range(1..1 << 53),
@@ -225,6 +230,11 @@ impl Machine {
     /// Policies that this store has on record with another definition under the same version.
     pub fn redefined(&self) -> impl Iterator<Item = &str> {
         self.keeper.redefined.iter().map(String::as_str)
+    }
+
+    /// The region whose store this node was given by mistake.
+    pub fn foreign(&self) -> Option<&Region> {
+        self.keeper.foreign.as_ref()
     }
 
     pub fn step(&mut self, now: Mono, input: Input) -> Vec<Effect> {

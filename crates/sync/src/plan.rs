@@ -63,28 +63,28 @@ pub(crate) enum Occasion {
 }
 
 /// What a key's bucket and loans say now.
-struct RateNow {
-    rate: Rate,
-    loans: Loans,
+pub(crate) struct RateNow {
+    pub(crate) rate: Rate,
+    pub(crate) loans: Loans,
     /// Its share in force, in parts per billion.
-    share: u64,
-    own: u64,
-    base: u64,
-    spendable: u64,
-    held: u64,
-    cap: u64,
-    fresh: bool,
+    pub(crate) share: u64,
+    pub(crate) own: u64,
+    pub(crate) base: u64,
+    pub(crate) spendable: u64,
+    pub(crate) held: u64,
+    pub(crate) cap: u64,
+    pub(crate) fresh: bool,
 }
 
 /// What a key's window and transfers say now.
-struct WindowNow {
-    transfers: Transfers,
-    label: u64,
-    per_ms: u64,
-    base: u64,
-    used: u64,
-    left: u64,
-    closed: bool,
+pub(crate) struct WindowNow {
+    pub(crate) transfers: Transfers,
+    pub(crate) label: u64,
+    pub(crate) per_ms: u64,
+    pub(crate) base: u64,
+    pub(crate) used: u64,
+    pub(crate) left: u64,
+    pub(crate) closed: bool,
 }
 
 impl Plan {
@@ -111,7 +111,7 @@ impl Scene<'_> {
         self.regime.actor()
     }
 
-    fn rate(&self) -> Option<Rate> {
+    pub(crate) fn rate(&self) -> Option<Rate> {
         match self.policy.algorithm {
             Algorithm::TokenBucket {
                 limit,
@@ -169,7 +169,7 @@ impl Scene<'_> {
         )
     }
 
-    fn rate_now(&self, rate: Rate, snapshot: &Snapshot) -> RateNow {
+    pub(crate) fn rate_now(&self, rate: Rate, snapshot: &Snapshot) -> RateNow {
         let loans = match stored(snapshot) {
             Some(Allotment::Loans(loans)) => loans,
             _ => Loans {
@@ -213,7 +213,7 @@ impl Scene<'_> {
         }
     }
 
-    fn window_now(&self, per_ms: u64, snapshot: &Snapshot) -> WindowNow {
+    pub(crate) fn window_now(&self, per_ms: u64, snapshot: &Snapshot) -> WindowNow {
         let label = self.id.label.unwrap_or_else(|| label_at(self.now, per_ms));
         let transfers = match stored(snapshot) {
             Some(Allotment::Transfers(transfers)) => transfers,

@@ -47,6 +47,7 @@ pub(crate) struct Facts {
     view: Option<View>,
     peers: BTreeMap<Region, crate::machine::PeerView>,
     redefined: BTreeSet<String>,
+    foreign: Option<Region>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,6 +122,7 @@ impl Watch {
                 view: None,
                 peers: machine.peers().clone(),
                 redefined: BTreeSet::new(),
+                foreign: None,
             },
         }
     }
@@ -180,6 +182,11 @@ impl Watch {
     /// Takes over what the machine knows, and says what is new of it.
     pub(crate) fn look(&mut self, machine: &Machine, now: Mono) {
         let region = &self.facts.region;
+        if let Some(other) = machine.foreign()
+            && self.facts.foreign.replace(other.clone()).as_ref() != Some(other)
+        {
+            error!(%region, %other, "this is the store of another region; nothing is written to it");
+        }
         for id in machine.redefined() {
             if self.facts.redefined.insert(id.to_owned()) {
                 error!(
