@@ -2,7 +2,7 @@
 
 use crate::config::StoreUrl;
 use apportion_core::StoreMs;
-use apportion_store::redis::RedisStore;
+use apportion_store::RedisStore;
 use apportion_store::{Memory, MemoryStore, Op, Reply, Store, StoreError};
 use std::fmt;
 use std::sync::Arc;
