@@ -79,6 +79,7 @@ pub fn to_wire(message: &Message) -> proto::Message {
     proto::Message {
         actors: actors.list,
         epoch: table.epoch.0,
+        began_at_ms: table.began_at.0,
         present: table
             .present
             .iter()
@@ -224,6 +225,7 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
     let table = LifeTable {
         sender,
         epoch: Epoch(wire.epoch),
+        began_at: moment("began_at_ms", wire.began_at_ms)?,
         present: present_from_wire(few("present", wire.present, REGIONS_MAX)?)?,
         known: known_from_wire(known)?,
         ended: ended

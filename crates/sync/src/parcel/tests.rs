@@ -18,6 +18,7 @@ fn empty() -> Message {
         table: LifeTable {
             sender: us(),
             epoch: Epoch(1),
+            began_at: StoreMs(0),
             present: BTreeMap::new(),
             known: BTreeMap::new(),
             ended: BTreeSet::new(),

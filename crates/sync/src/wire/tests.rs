@@ -127,6 +127,7 @@ fn a_table() -> impl Strategy<Value = LifeTable> {
         .prop_map(|(sender, epoch, present, known, ended)| LifeTable {
             sender,
             epoch: Epoch(epoch),
+            began_at: StoreMs(u64::from(epoch) * 1_000),
             present,
             known,
             ended,
