@@ -203,9 +203,11 @@ impl Watch {
                 .is_some_and(|v| v.policies_differ);
             match (before, view.policies_differ) {
                 (false, true) => warn!(
-                    %region, %peer, "the peer has other policies; nothing is traded with it until they agree"
+                    %region, %peer, "the peer has other policies, or another loan_term; nothing is traded with it until they agree"
                 ),
-                (true, false) => info!(%region, %peer, "the peer has the same policies again"),
+                (true, false) => {
+                    info!(%region, %peer, "the peer has the same policies and loan_term again")
+                }
                 _ => {}
             }
         }
