@@ -265,6 +265,10 @@ impl<S: Store + Clone> Driver<S> {
                     let _gone = answer.send(message);
                 }
             }
+            Effect::Refuse { token } => {
+                // Dropping the sender tells the peer that there is no answer.
+                self.pending.remove(&token);
+            }
             Effect::Regime(regime) => {
                 if let Some(regime) = &regime {
                     self.watch.regime(regime);
