@@ -1,12 +1,38 @@
 //! From a request's attributes to the key that its policies meter: policy@version and subject.
+//!
+//! A key is text, `name@version:` and the values of the policy's key attributes joined by `:`, because it goes
+//! into store keys, messages, exports and logs. It is printable ASCII, of bounded length, and says exactly which
+//! subject it means: two subjects never share a text, and a text is read back by [`Key::parse`].
+//!
+//! Values are taken as they come, with one exception: they are put in Unicode's composed form (NFC), so that the
+//! two ways of writing an é are one subject. Nothing is trimmed and no case is folded: whether `Acme` is `acme` is
+//! the caller's to know. Every byte but `A-Z a-z 0-9 . _ ~ -` is percent-escaped, control characters included.
 
+use crate::policy::{Policy, limits};
+use icu_normalizer::ComposingNormalizerBorrowed;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The attributes of one request, as the caller gave them.
 pub type Attributes = BTreeMap<String, String>;
+
+/// Most attributes in one request.
+pub const MAX_ATTRIBUTES: usize = 64;
+/// Longest name of an attribute, bytes.
+pub const MAX_NAME_BYTES: usize = 64;
+/// Longest value of an attribute, bytes, before and after it is put in composed form.
+pub const MAX_VALUE_BYTES: usize = 256;
+/// Longest subject, bytes: the values of the key attributes together, in composed form.
+pub const MAX_SUBJECT_BYTES: usize = 1024;
+/// Longest text of a key, bytes: name, `@`, version, and the values, escaped, each after a colon.
+pub const MAX_KEY_BYTES: usize =
+    64 + 1 + 10 + 3 * MAX_SUBJECT_BYTES + 2 * limits::MAX_KEY_ATTRIBUTES;
+
+/// An empty value; a lone `%` is no escape, so that one empty value and no value at all differ.
+const EMPTY: &str = "%";
 
 /// One of the 256 parts of a store. All keys of a subject's first attribute share one, so that its policies are one call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -19,18 +45,131 @@ pub struct Key {
     partition: Partition,
 }
 
+/// Why a request's attributes make no key. All are the caller's mistakes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("{count} attributes; expected at most {MAX_ATTRIBUTES}")]
+    TooManyAttributes { count: usize },
+    #[error("an attribute without a name; expected 1 to {MAX_NAME_BYTES} bytes")]
+    EmptyName,
+    #[error(
+        "the attribute name that begins with {start:?} has {bytes} bytes; expected at most {MAX_NAME_BYTES}"
+    )]
+    NameTooLong { start: String, bytes: usize },
+    #[error(
+        "attribute {attribute:?}: its value has {bytes} bytes; expected at most {MAX_VALUE_BYTES}"
+    )]
+    ValueTooLong { attribute: String, bytes: usize },
+    #[error(
+        "policy {policy:?}: the subject has {bytes} bytes over all key attributes; expected at most {MAX_SUBJECT_BYTES}"
+    )]
+    SubjectTooLong { policy: String, bytes: usize },
+    #[error("attribute {attribute:?} is missing; policy {policy:?} has it in its key")]
+    Missing { policy: String, attribute: String },
+}
+
+/// Checks the bounds of a request's attributes, whether or not a policy looks at them.
+pub fn check_attributes(attributes: &Attributes) -> Result<(), KeyError> {
+    if attributes.len() > MAX_ATTRIBUTES {
+        return Err(KeyError::TooManyAttributes {
+            count: attributes.len(),
+        });
+    }
+    for (name, value) in attributes {
+        if name.is_empty() {
+            return Err(KeyError::EmptyName);
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return Err(KeyError::NameTooLong {
+                start: name.chars().take(16).collect(),
+                bytes: name.len(),
+            });
+        }
+        bounded(name, value)?;
+    }
+    Ok(())
+}
+
+/// Unicode's composed form (NFC); text that is in it already is borrowed.
+pub(crate) fn normalise(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        Cow::Borrowed(text)
+    } else {
+        const NFC: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
+        NFC.normalize(text)
+    }
+}
+
+/// The normalised value of an attribute, if it is within bounds.
+fn bounded<'a>(attribute: &str, value: &'a str) -> Result<Cow<'a, str>, KeyError> {
+    let too_long = |bytes| KeyError::ValueTooLong {
+        attribute: attribute.to_owned(),
+        bytes,
+    };
+    if value.len() > MAX_VALUE_BYTES {
+        return Err(too_long(value.len()));
+    }
+    let value = normalise(value);
+    if value.len() > MAX_VALUE_BYTES {
+        return Err(too_long(value.len()));
+    }
+    Ok(value)
+}
+
+// === impl Key ===
+
 impl Key {
-    /// Reads a key's text, `name@version:` and the values of the subject.
+    /// The key of a request under a policy that matches it.
+    ///
+    /// Looks at the policy's key attributes alone; [`check_attributes`] bounds the request as a whole.
+    pub fn of(policy: &Policy, attributes: &Attributes) -> Result<Self, KeyError> {
+        let mut text = policy.id();
+        let mut first = None;
+        let mut bytes = 0;
+        for attribute in &policy.key {
+            let value = attributes.get(attribute).ok_or_else(|| KeyError::Missing {
+                policy: policy.name.clone(),
+                attribute: attribute.clone(),
+            })?;
+            let value = bounded(attribute, value)?;
+            bytes += value.len();
+            first.get_or_insert_with(|| partition_of(&value));
+            text.push(':');
+            escape(&value, &mut text);
+        }
+        if bytes > MAX_SUBJECT_BYTES {
+            return Err(KeyError::SubjectTooLong {
+                policy: policy.name.clone(),
+                bytes,
+            });
+        }
+        let partition = first.unwrap_or_else(|| {
+            text.push(':');
+            partition_of(&policy.name)
+        });
+        Ok(Self {
+            text: text.into(),
+            partition,
+        })
+    }
+
+    /// Reads what [`Key::of`] writes, and nothing else: it may come from a peer or from the store.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, subject) = text.split_once(':')?;
-        let (name, _) = id.split_once('@')?;
-        let first = match subject.split(':').next() {
-            Some(value) if !value.is_empty() => value,
-            _ => name,
-        };
+        let (name, version) = id.split_once('@')?;
+        let known: u32 = version.parse().ok().filter(|&v| v > 0)?;
+        if !limits::is_policy_name(name) || known.to_string() != version {
+            return None;
+        }
+        let values = unescape_all(subject)?;
+        if values.len() > limits::MAX_KEY_ATTRIBUTES
+            || values.iter().map(String::len).sum::<usize>() > MAX_SUBJECT_BYTES
+        {
+            return None;
+        }
         Some(Self {
             text: text.into(),
-            partition: Partition(xxh3_64(first.as_bytes()).to_le_bytes()[0]),
+            partition: partition_of(values.first().map_or(name, String::as_str)),
         })
     }
 
@@ -41,6 +180,29 @@ impl Key {
     pub fn partition(&self) -> Partition {
         self.partition
     }
+
+    /// `name@version`, as [`Policy::id`] gives it.
+    pub fn policy_id(&self) -> &str {
+        self.halves().0
+    }
+
+    /// The values of the policy's key attributes, in its order.
+    pub fn subject(&self) -> Vec<String> {
+        unescape_all(self.halves().1)
+            .expect("a key is escaped when it is made and read when parsed")
+    }
+
+    fn halves(&self) -> (&str, &str) {
+        self.text
+            .split_once(':')
+            .expect("a colon ends the policy's id in every key")
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 impl fmt::Debug for Key {
@@ -48,3 +210,67 @@ impl fmt::Debug for Key {
         f.write_str(&self.text)
     }
 }
+
+fn partition_of(text: &str) -> Partition {
+    Partition(xxh3_64(text.as_bytes()).to_le_bytes()[0])
+}
+
+// === escapes ===
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._~-".contains(&byte)
+}
+
+fn escape(value: &str, to: &mut String) {
+    if value.is_empty() {
+        to.push_str(EMPTY);
+    }
+    for byte in value.bytes() {
+        if is_plain(byte) {
+            to.push(char::from(byte));
+        } else {
+            write!(to, "%{byte:02X}").expect("writing to a String can't fail");
+        }
+    }
+}
+
+fn unescape_all(subject: &str) -> Option<Vec<String>> {
+    if subject.is_empty() {
+        return Some(Vec::new());
+    }
+    subject.split(':').map(unescape).collect()
+}
+
+/// `None` for all that [`escape`] doesn't write.
+fn unescape(text: &str) -> Option<String> {
+    if text == EMPTY {
+        return Some(String::new());
+    }
+    if text.is_empty() {
+        return None;
+    }
+    let mut value = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        value.push(match byte {
+            b'%' => {
+                let escaped = upper_hex(bytes.next()?)? << 4 | upper_hex(bytes.next()?)?;
+                Some(escaped).filter(|&b| !is_plain(b))?
+            }
+            plain => Some(plain).filter(|&b| is_plain(b))?,
+        });
+    }
+    let value = String::from_utf8(value).ok()?;
+    (value.len() <= MAX_VALUE_BYTES && normalise(&value) == value).then_some(value)
+}
+
+fn upper_hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,15 +6,18 @@
 
 pub mod allotment;
 pub mod demand;
+pub mod division;
 pub mod fence;
 pub mod ids;
 pub mod key;
 pub mod lives;
 pub mod meter;
 pub mod policy;
+pub mod regime;
 pub mod schedule;
 pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
-pub use key::{Attributes, Key, Partition};
-pub use policy::{Algorithm, Policy, PolicySet};
+pub use key::{Attributes, Key, KeyError, Partition};
+pub use policy::{Algorithm, Policy, PolicyErrors, PolicySet};
+pub use regime::Regime;

@@ -41,10 +41,14 @@ pub struct RegionState {
     pub epoch_began: StoreMs,
     /// The newest moment of store time that a node has checked against its own clock.
     pub anchor: StoreMs,
+    /// When a node last went on from an anchor that wasn't its own.
+    pub taken_over_at: StoreMs,
     /// The latest moment that was ever an anchor: windows that ended before it are closed.
     pub high_water: StoreMs,
     /// Each peer's present life, as last heard.
     pub present: Heard,
+    /// When each peer's present life began, on that peer's clock.
+    pub began: BTreeMap<Region, StoreMs>,
     /// Every life that was ever heard of, by region, this one's own included.
     pub known: BTreeMap<Region, BTreeSet<Life>>,
     /// Lives that their own region says are over: what still arrives from them is ignored.
@@ -58,6 +62,8 @@ pub struct RegionState {
 pub struct LifeTable {
     pub sender: Actor,
     pub epoch: Epoch,
+    /// When the sender's life began, on its own clock.
+    pub began_at: StoreMs,
     pub present: Heard,
     pub known: BTreeMap<Region, BTreeSet<Life>>,
     /// The sender's own lives that are over.
@@ -70,6 +76,8 @@ pub enum OnEmpty {
     Ask,
     Lost,
     New,
+    /// New before this moment of the store's clock; later, ask.
+    NewUntil(StoreMs),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +98,8 @@ impl RegionState {
             OnEmpty::New => Standing::First,
             OnEmpty::Lost => Standing::Later,
             OnEmpty::Ask if peers.is_empty() => Standing::First,
-            OnEmpty::Ask => Standing::Asking(BTreeMap::new()),
+            OnEmpty::NewUntil(moment) if now < moment => Standing::First,
+            OnEmpty::Ask | OnEmpty::NewUntil(_) => Standing::Asking(BTreeMap::new()),
         };
         Self {
             region: region.clone(),
@@ -101,8 +110,10 @@ impl RegionState {
             epoch: Epoch(1),
             epoch_began: now,
             anchor: now,
+            taken_over_at: StoreMs(0),
             high_water: now,
             present: Heard::new(),
+            began: BTreeMap::new(),
             known: BTreeMap::from([(region.clone(), BTreeSet::from([life]))]),
             ended: BTreeMap::new(),
             policies: BTreeMap::new(),
@@ -141,6 +152,7 @@ impl RegionState {
             epoch: Epoch(self.epoch.0 + 1),
             epoch_began: now,
             anchor: now,
+            high_water: self.high_water.max(now),
             ..self
         }
     }
@@ -175,6 +187,7 @@ impl RegionState {
         LifeTable {
             sender: self.actor(),
             epoch: self.epoch,
+            began_at: self.began_at,
             present: self.present.clone(),
             known: self.known.clone(),
             ended: self.ended.get(&self.region).cloned().unwrap_or_default(),
@@ -193,6 +206,7 @@ impl RegionState {
         let ended = next.ended.entry(from.clone()).or_default();
         ended.extend(table.ended.iter().filter(|l| **l != table.sender.life));
         next.present.insert(from.clone(), table.sender.life);
+        next.began.insert(from.clone(), table.began_at);
         let told = table
             .known
             .iter()
@@ -266,9 +280,14 @@ impl RegionState {
         }
     }
 
-    /// How many lives are known in all: grows with each loss.
-    pub fn lives_known(&self) -> usize {
-        self.known.values().map(BTreeSet::len).sum()
+    /// Names the present lives of all peers, as last heard: another name whenever one of them is another.
+    pub fn present_digest(&self) -> u64 {
+        let names: Vec<String> = self
+            .present
+            .iter()
+            .map(|(region, life)| format!("{region}={life}"))
+            .collect();
+        xxhash_rust::xxh3::xxh3_64(names.join(",").as_bytes())
     }
 
     /// Whether this life may admit anything. A life that nobody else knows of might be lost without a trace, and its

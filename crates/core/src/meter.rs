@@ -76,9 +76,12 @@ pub const fn label_at(now: StoreMs, per_ms: u64) -> u64 {
     now.0 / per_ms
 }
 
-/// The bounds `[start, end)` of a window.
+/// The bounds `[start, end)` of a window. A label that a peer made up may be beyond the end of time.
 pub const fn label_bounds(label: u64, per_ms: u64) -> (StoreMs, StoreMs) {
-    (StoreMs(label * per_ms), StoreMs((label + 1) * per_ms))
+    (
+        StoreMs(label.saturating_mul(per_ms)),
+        StoreMs(label.saturating_add(1).saturating_mul(per_ms)),
+    )
 }
 
 // === impl Rule ===

@@ -74,3 +74,23 @@ pub enum CheckError {
         outcome_unknown: bool,
     },
 }
+
+// === impl CheckError ===
+
+impl CheckError {
+    /// The same, but unknown if anything else about the request is.
+    pub(crate) fn or_unknown(self, unknown: bool) -> Self {
+        match self {
+            Self::StoreUnavailable {
+                region,
+                reason,
+                outcome_unknown,
+            } => Self::StoreUnavailable {
+                region,
+                reason,
+                outcome_unknown: outcome_unknown || unknown,
+            },
+            invalid => invalid,
+        }
+    }
+}

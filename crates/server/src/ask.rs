@@ -1,0 +1,55 @@
+//! What a caller asked, as the wire formats have it in common, and the checks that hold on each of them.
+
+use crate::errors::Failure;
+use apportion_core::key::check_attributes;
+use apportion_core::{Attributes, Policy};
+use apportion_engine::CheckRequest;
+
+/// Costs are whole numbers that a double holds exactly, which is how stores and JSON clients count.
+pub(crate) const MAX_COST: u64 = (1 << 53) - 1;
+
+/// A check as it was asked, before any of it is believed.
+#[derive(Debug, Default)]
+pub(crate) struct Ask {
+    pub(crate) attributes: Attributes,
+    /// Left out: 1.
+    pub(crate) cost: Option<u64>,
+    pub(crate) request_id: Option<String>,
+    pub(crate) peek: bool,
+}
+
+/// The bounds of a cost, in words.
+pub(crate) fn expected_cost() -> String {
+    format!("expected a whole number from 1 to {MAX_COST}")
+}
+
+// === impl Ask ===
+
+impl Ask {
+    pub(crate) fn into_request(self) -> Result<CheckRequest, Failure> {
+        check_attributes(&self.attributes)?;
+        let cost = self.cost.unwrap_or(1);
+        if !(1..=MAX_COST).contains(&cost) {
+            return Err(Failure::invalid(
+                "cost",
+                format!("{}, found {cost}", expected_cost()),
+            ));
+        }
+        if self.request_id.is_some() {
+            return Err(Failure::invalid(
+                "request_id",
+                "not supported yet: a retry would be charged twice",
+            ));
+        }
+        Ok(CheckRequest {
+            attributes: self.attributes,
+            cost,
+            peek: self.peek,
+        })
+    }
+}
+
+/// The key attributes of `policy` with their values: a subject, for people.
+pub(crate) fn subject_of(policy: &Policy, key: &apportion_core::Key) -> Attributes {
+    policy.key.iter().cloned().zip(key.subject()).collect()
+}

@@ -1,0 +1,188 @@
+//! What the faces need of a node, and the state that they share.
+//!
+//! HTTP and gRPC are generic over [`Limiter`], so that tests put scripted answers behind them. They translate and
+//! count; what is answered is the limiter's alone.
+
+use crate::errors::Failure;
+use crate::metrics::{FaceMetrics, Protocol};
+use crate::node::{Node, PeriodUsage, ReadError, RegionShare, Status};
+use apportion_core::{Key, Policy, PolicySet, Region, StoreMs};
+use apportion_engine::{CheckError, CheckRequest, DecidedBy, Decision, Outcome};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// A node as its faces see it. Cheap to clone.
+pub trait Limiter: Clone + Send + Sync + 'static {
+    fn region(&self) -> &Region;
+
+    /// The policies in force now.
+    fn policies(&self) -> Arc<PolicySet>;
+
+    fn check(
+        &self,
+        request: CheckRequest,
+    ) -> impl Future<Output = Result<Decision, CheckError>> + Send;
+
+    /// The periods of `key` that begin in `[from, to)`, oldest first; empty where none was counted.
+    fn usage(
+        &self,
+        policy: &Policy,
+        key: &Key,
+        from: Option<StoreMs>,
+        to: Option<StoreMs>,
+    ) -> impl Future<Output = Result<Vec<PeriodUsage>, ReadError>> + Send;
+
+    /// Every key of `policy` with usage on record here, in no particular order, at most `limit` keys.
+    fn usage_keys(
+        &self,
+        policy: &Policy,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<Key>, ReadError>> + Send;
+
+    /// Every region's part of `key`; a region that can't be reached is reported by base alone.
+    fn shares(
+        &self,
+        policy: &Policy,
+        key: &Key,
+    ) -> impl Future<Output = Result<BTreeMap<Region, RegionShare>, ReadError>> + Send;
+
+    fn status(&self) -> Status;
+
+    /// True from the first contact with the store until draining.
+    fn ready(&self) -> bool;
+}
+
+/// A limiter with what its faces keep beside it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Face<L> {
+    pub(crate) limiter: L,
+    metrics: Arc<FaceMetrics>,
+    draining: Arc<AtomicBool>,
+}
+
+/// The wire name of an outcome.
+pub fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Allowed => "allowed",
+        Outcome::Refused => "refused",
+        Outcome::ShadowRefused => "shadow-refused",
+        Outcome::NotCharged => "not-charged",
+    }
+}
+
+/// The wire name of the ground for a decision.
+pub fn decided_by_name(decided_by: DecidedBy) -> &'static str {
+    match decided_by {
+        DecidedBy::Store => "store",
+        DecidedBy::FailureMode => "failure-mode",
+    }
+}
+
+// === impl Face ===
+
+impl<L: Limiter> Face<L> {
+    pub(crate) fn new(limiter: L) -> Self {
+        let metrics = FaceMetrics::new(limiter.region(), &limiter.policies());
+        Self {
+            limiter,
+            metrics: Arc::new(metrics),
+            draining: Arc::default(),
+        }
+    }
+
+    /// Asks the limiter, and counts what it said.
+    pub(crate) async fn check(
+        &self,
+        request: CheckRequest,
+        protocol: Protocol,
+    ) -> Result<Decision, Failure> {
+        let peek = request.peek;
+        let start = Instant::now();
+        let answer = self.limiter.check(request).await;
+        self.metrics.took(protocol, start.elapsed());
+        match answer {
+            Ok(decision) => {
+                if !peek {
+                    self.metrics.decided(&decision);
+                }
+                Ok(decision)
+            }
+            Err(error) => {
+                let failure = Failure::from(error);
+                self.metrics.failed(&failure);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Counts a request that never got as far as the limiter.
+    pub(crate) fn failed(&self, failure: Failure) -> Failure {
+        self.metrics.failed(&failure);
+        failure
+    }
+
+    pub(crate) fn metrics(&self) -> &FaceMetrics {
+        &self.metrics
+    }
+
+    pub(crate) fn ready(&self) -> bool {
+        !self.draining.load(Ordering::Relaxed) && self.limiter.ready()
+    }
+
+    /// From here on this face says that it isn't ready; it still answers.
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+}
+
+// === impl Node ===
+
+impl Limiter for Node {
+    fn region(&self) -> &Region {
+        Node::region(self)
+    }
+
+    fn policies(&self) -> Arc<PolicySet> {
+        Arc::clone(Node::policies(self))
+    }
+
+    async fn check(&self, request: CheckRequest) -> Result<Decision, CheckError> {
+        Node::check(self, request).await
+    }
+
+    async fn usage(
+        &self,
+        policy: &Policy,
+        key: &Key,
+        from: Option<StoreMs>,
+        to: Option<StoreMs>,
+    ) -> Result<Vec<PeriodUsage>, ReadError> {
+        Node::usage(self, policy, key, from, to).await
+    }
+
+    async fn usage_keys(&self, policy: &Policy, limit: usize) -> Result<Vec<Key>, ReadError> {
+        Node::usage_keys(self, policy, limit).await
+    }
+
+    async fn shares(
+        &self,
+        policy: &Policy,
+        key: &Key,
+    ) -> Result<BTreeMap<Region, RegionShare>, ReadError> {
+        Node::shares(self, policy, key).await
+    }
+
+    fn status(&self) -> Status {
+        Node::status(self)
+    }
+
+    fn ready(&self) -> bool {
+        Node::ready(self)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod fake;

@@ -1,0 +1,230 @@
+//! Every metric's name, what it means, and the recorder that `/metrics` renders.
+//!
+//! No metric is labelled by anything that a caller chooses: labels are policies, regions and words from a fixed
+//! list. Several regions may share one process, so the region is always a label. `docs/METRICS.md` is for people.
+
+use crate::errors::Failure;
+use crate::face::outcome_name;
+use crate::node::Status;
+use apportion_core::{PolicySet, Region};
+use apportion_engine::{Decision, Outcome};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Counter. What policies said, by `policy`, `region` and `outcome`. Peeks are not counted.
+pub const DECISIONS: &str = "apportion_decisions_total";
+/// Histogram, seconds. From a parsed request to its decision, by `region` and `protocol`.
+pub const CHECK_SECONDS: &str = "apportion_check_duration_seconds";
+/// Counter. Checks that could not be decided, by `region` and `code`.
+pub const CHECK_FAILURES: &str = "apportion_check_failures_total";
+/// Gauge, 0 or 1, by `region`.
+pub const READY: &str = "apportion_ready";
+/// Gauge, 0 or 1, by `region`.
+pub const STORE_UP: &str = "apportion_store_up";
+/// Gauge, 0 or 1, by `region` and `peer`.
+pub const PEER_REACHABLE: &str = "apportion_peer_reachable";
+/// Gauge, seconds, by `region` and `peer`. Absent until a peer was heard.
+pub const PEER_LAG_SECONDS: &str = "apportion_peer_lag_seconds";
+/// Gauge. Open connections, by `region` and `protocol`.
+pub const CONNECTIONS: &str = "apportion_connections";
+/// Gauge, always 1, by `version`.
+pub const BUILD_INFO: &str = "apportion_build_info";
+
+/// Upper bounds, seconds: from a decision in memory to a store that times out.
+const CHECK_BUCKETS: &[f64] = &[
+    0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1,
+    0.25, 1.0,
+];
+
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Which face a request came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// Handles of one region's faces, so that a check looks up no label.
+pub(crate) struct FaceMetrics {
+    region: String,
+    decisions: HashMap<String, [Counter; 4]>,
+    http_seconds: Histogram,
+    grpc_seconds: Histogram,
+    ready: Gauge,
+    store_up: Gauge,
+}
+
+/// Makes this process's metrics renderable; the first call installs the recorder, later ones share it.
+///
+/// What is counted before the first call is lost.
+pub fn install() -> &'static PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE.get_or_init(|| {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), CHECK_BUCKETS)
+            .expect("the buckets are not empty")
+            .build_recorder();
+        let handle = recorder.handle();
+        if metrics::set_global_recorder(recorder).is_err() {
+            tracing::warn!("another metrics recorder is installed; /metrics will stay empty");
+        }
+        describe();
+        gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+        handle
+    })
+}
+
+/// Keeps histograms from growing between scrapes, until `shutdown`.
+pub(crate) async fn upkeep(shutdown: CancellationToken) {
+    let handle = install();
+    let mut tick = tokio::time::interval(UPKEEP);
+    while shutdown.run_until_cancelled(tick.tick()).await.is_some() {
+        handle.run_upkeep();
+    }
+}
+
+fn describe() {
+    describe_counter!(
+        DECISIONS,
+        "What policies said of the requests put to them; peeks are not counted."
+    );
+    describe_histogram!(
+        CHECK_SECONDS,
+        Unit::Seconds,
+        "Time from a parsed request to its decision."
+    );
+    describe_counter!(CHECK_FAILURES, "Checks that could not be decided.");
+    describe_gauge!(READY, "Whether the region's node is ready to serve.");
+    describe_gauge!(STORE_UP, "Whether the region's store answers its node.");
+    describe_gauge!(
+        PEER_REACHABLE,
+        "Whether the peer answered when last spoken to."
+    );
+    describe_gauge!(
+        PEER_LAG_SECONDS,
+        Unit::Seconds,
+        "Time since the peer was last heard."
+    );
+    describe_gauge!(CONNECTIONS, "Open connections.");
+    describe_gauge!(BUILD_INFO, "Always 1; the version is a label.");
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
+// === impl FaceMetrics ===
+
+impl FaceMetrics {
+    pub(crate) fn new(region: &Region, policies: &PolicySet) -> Self {
+        install();
+        let region = region.as_str().to_owned();
+        let seconds = |protocol: Protocol| histogram!(CHECK_SECONDS, "region" => region.clone(), "protocol" => protocol.name());
+        Self {
+            decisions: policies
+                .policies
+                .iter()
+                .map(|policy| {
+                    let counters =
+                        OUTCOMES.map(|outcome| decisions(&region, &policy.name, outcome));
+                    (policy.name.clone(), counters)
+                })
+                .collect(),
+            http_seconds: seconds(Protocol::Http),
+            grpc_seconds: seconds(Protocol::Grpc),
+            ready: gauge!(READY, "region" => region.clone()),
+            store_up: gauge!(STORE_UP, "region" => region.clone()),
+            region,
+        }
+    }
+
+    pub(crate) fn decided(&self, decision: &Decision) {
+        for limit in &decision.limits {
+            match self.decisions.get(&limit.policy.name) {
+                Some(counters) => counters[index(limit.outcome)].increment(1),
+                // A policy that came with a reload.
+                None => {
+                    decisions(&self.region, &limit.policy.name, limit.outcome).increment(1);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn failed(&self, failure: &Failure) {
+        counter!(CHECK_FAILURES, "region" => self.region.clone(), "code" => failure.kind().code)
+            .increment(1);
+    }
+
+    pub(crate) fn took(&self, protocol: Protocol, time: Duration) {
+        match protocol {
+            Protocol::Http => self.http_seconds.record(time),
+            Protocol::Grpc => self.grpc_seconds.record(time),
+        }
+    }
+
+    pub(crate) fn connections(&self, protocol: Protocol) -> Gauge {
+        gauge!(CONNECTIONS, "region" => self.region.clone(), "protocol" => protocol.name())
+    }
+
+    pub(crate) fn observe(&self, ready: bool, status: &Status) {
+        self.ready.set(f64::from(u8::from(ready)));
+        self.store_up.set(f64::from(u8::from(status.store_ok)));
+        for (peer, peer_status) in &status.peers {
+            let peer = peer.as_str().to_owned();
+            gauge!(PEER_REACHABLE, "region" => self.region.clone(), "peer" => peer.clone())
+                .set(f64::from(u8::from(peer_status.reachable)));
+            if let Some(lag_ms) = peer_status.lag_ms {
+                gauge!(PEER_LAG_SECONDS, "region" => self.region.clone(), "peer" => peer)
+                    .set(Duration::from_millis(lag_ms).as_secs_f64());
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for FaceMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FaceMetrics")
+            .field("region", &self.region)
+            .finish_non_exhaustive()
+    }
+}
+
+const OUTCOMES: [Outcome; 4] = [
+    Outcome::Allowed,
+    Outcome::Refused,
+    Outcome::ShadowRefused,
+    Outcome::NotCharged,
+];
+
+fn index(outcome: Outcome) -> usize {
+    match outcome {
+        Outcome::Allowed => 0,
+        Outcome::Refused => 1,
+        Outcome::ShadowRefused => 2,
+        Outcome::NotCharged => 3,
+    }
+}
+
+fn decisions(region: &str, policy: &str, outcome: Outcome) -> Counter {
+    counter!(
+        DECISIONS,
+        "policy" => policy.to_owned(),
+        "region" => region.to_owned(),
+        "outcome" => outcome_name(outcome),
+    )
+}

@@ -1,0 +1,84 @@
+//! The kinds of runs that are looked at by default.
+
+use crate::{Faults, Setup};
+use apportion_core::lives::OnEmpty;
+
+const POLICIES: &str = r#"
+regions = ["a", "b", "c"]
+
+[[policy]]
+name = "day"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 100
+per = "24h"
+usage = "1h"
+
+[[policy]]
+name = "short"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 60
+per = "10s"
+weights = { a = 2, b = 1, c = 1 }
+
+[[policy]]
+name = "rate"
+key = ["tenant"]
+algorithm = "token-bucket"
+limit = 240
+per = "1m"
+burst = 60
+usage = "1h"
+"#;
+
+impl Setup {
+    /// Each kind by its name.
+    pub fn kinds() -> Vec<(&'static str, Self)> {
+        let calm = Self {
+            policies: POLICIES.into(),
+            regions: 3,
+            nodes: 2,
+            duration_ms: 110_000,
+            delay_ms: (1, 80),
+            faults: Faults::default(),
+            faults_until_ms: 70_000,
+            requests_per_s: 25,
+            one_sided: false,
+            on_empty: OnEmpty::Ask,
+        };
+        let with = |faults: Faults| Self {
+            faults,
+            ..calm.clone()
+        };
+        let network = Faults {
+            lose: 100,
+            double: 100,
+            cut: 150,
+            ..Faults::default()
+        };
+        let crashes = Faults {
+            crash: 60,
+            pause: 60,
+            ..network
+        };
+        let losses = Faults {
+            lose_store: 15,
+            roll_back: 15,
+            ..crashes
+        };
+        let clocks = Faults {
+            step: 40,
+            ..crashes
+        };
+        let everything = Faults { step: 30, ..losses };
+        vec![
+            ("calm", calm.clone()),
+            ("network", with(network)),
+            ("crashes", with(crashes)),
+            ("losses", with(losses)),
+            ("clocks", with(clocks)),
+            ("everything", with(everything)),
+        ]
+    }
+}

@@ -1,0 +1,416 @@
+//! Keeps a node's view of its region: the life and epoch of the store, and how far its clock can be trusted.
+//!
+//! One cycle at a time: look at the store, put a new state if anything changed, bind to the life and write its record
+//! if they changed, and only then say so. A cycle that loses a race begins anew.
+
+use crate::track::Mono;
+use apportion_core::allotment::Timing;
+use apportion_core::fence::{CHECK_MS, DRIFT_PPM, Span, TAKEOVER_MS};
+use apportion_core::lives::{LifeTable, OnEmpty, RegionState, Standing};
+use apportion_core::{Life, Record, Regime, Region, StoreMs};
+use apportion_store::{Looked, Op, Reply, StoreError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A look that took longer says too little about when the store's clock was read.
+const LOOK_MAX_MS: u64 = 500;
+/// Rounding of two clocks to milliseconds, and the time between them.
+const SLOP_MS: u64 = 5;
+/// Life tables that wait for the next cycle.
+const HEARD_MAX: usize = 64;
+/// After a cycle that failed.
+const RETRY_MS: u64 = 200;
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    region: Region,
+    peers: Vec<Region>,
+    timing: Timing,
+    revision: u64,
+    policies: Vec<(String, u64)>,
+    on_empty: OnEmpty,
+    stage: Stage,
+    /// What the store held when it was last seen, by version.
+    view: Option<(u64, Arc<RegionState>)>,
+    span: Span,
+    /// The record that this node knows to be in every partition.
+    adopted: Option<Record>,
+    attached: Option<(Life, String)>,
+    last: Option<Check>,
+    heard: Vec<LifeTable>,
+    due: Mono,
+    /// Policies whose definition isn't the one that this store has on record under the same version.
+    pub(crate) redefined: BTreeSet<String>,
+    /// The store holds the state of this other region, and isn't touched.
+    pub(crate) foreign: Option<Region>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Idle,
+    Looking {
+        sent: Mono,
+    },
+    Putting {
+        next: Box<RegionState>,
+        span: Span,
+        check: Option<Check>,
+    },
+    Adopting {
+        record: Record,
+    },
+}
+
+/// The store's clock, read between two moments of this node's.
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    sent: Mono,
+    received: Mono,
+    store: StoreMs,
+    life: Life,
+    epoch: apportion_core::Epoch,
+}
+
+/// What a step of the keeper leads to.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Step {
+    Wait,
+    Ask(Vec<Op>),
+    /// The cycle is over; the regime may be new.
+    Settled,
+    /// It failed: the store is out of reach, or somebody else was faster.
+    Failed,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        region: Region,
+        peers: Vec<Region>,
+        timing: Timing,
+        revision: u64,
+        policies: Vec<(String, u64)>,
+        on_empty: OnEmpty,
+    ) -> Self {
+        Self {
+            region,
+            peers,
+            timing,
+            revision,
+            policies,
+            on_empty,
+            stage: Stage::Idle,
+            view: None,
+            span: Span::never(),
+            adopted: None,
+            attached: None,
+            last: None,
+            heard: Vec::new(),
+            due: 0,
+            redefined: BTreeSet::new(),
+            foreign: None,
+        }
+    }
+
+    /// What this node may go by now. `None` before its first contact with the store.
+    pub(crate) fn regime(&self) -> Option<Regime> {
+        let (_, state) = self.view.as_ref()?;
+        self.adopted
+            .filter(|record| *record == state.record(self.revision))?;
+        Some(Regime {
+            state: Arc::clone(state),
+            span: self.span,
+            revision: self.revision,
+            timing: self.timing,
+        })
+    }
+
+    pub(crate) fn due(&self) -> Mono {
+        match self.stage {
+            Stage::Idle => self.due,
+            _ => Mono::MAX,
+        }
+    }
+
+    /// The store has to be looked at before anything else.
+    pub(crate) fn look_again(&mut self, now: Mono) {
+        self.adopted = None;
+        self.attached = None;
+        self.due = self.due.min(now);
+    }
+
+    /// Takes in what a peer says of lives. `false`: it speaks for a life that is over.
+    pub(crate) fn hear(&mut self, table: &LifeTable, now: Mono) -> bool {
+        let Some((_, state)) = &self.view else {
+            return false;
+        };
+        match state.hear(table, &self.peers) {
+            None => false,
+            Some(next) => {
+                if next != **state && self.heard.len() < HEARD_MAX {
+                    self.heard.push(table.clone());
+                    self.due = self.due.min(now);
+                }
+                true
+            }
+        }
+    }
+
+    pub(crate) fn wake(&mut self, now: Mono) -> Step {
+        if self.due() > now {
+            return Step::Wait;
+        }
+        self.stage = Stage::Looking { sent: now };
+        Step::Ask(vec![Op::Look])
+    }
+
+    pub(crate) fn replied(
+        &mut self,
+        now: Mono,
+        replies: Vec<Result<Reply, StoreError>>,
+        random: u64,
+    ) -> Step {
+        let first = replies.iter().find_map(|r| r.as_ref().err().cloned());
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Looking { sent } => match replies.into_iter().next() {
+                Some(Ok(Reply::Looked(looked))) => self.looked(sent, now, looked, random),
+                _ => self.failed(now),
+            },
+            Stage::Putting { next, span, check } => match replies.into_iter().next() {
+                Some(Ok(Reply::Put(version))) => {
+                    self.heard.clear();
+                    self.believe(version, *next, span, check);
+                    self.bind(now)
+                }
+                _ => self.failed(now),
+            },
+            Stage::Adopting { record } if first.is_none() => {
+                self.adopted = Some(record);
+                self.settled(now)
+            }
+            Stage::Adopting { .. } => {
+                self.attached = None;
+                self.failed(now)
+            }
+            Stage::Idle => Step::Wait,
+        }
+    }
+
+    fn failed(&mut self, now: Mono) -> Step {
+        self.stage = Stage::Idle;
+        self.due = now + RETRY_MS;
+        Step::Failed
+    }
+
+    fn settled(&mut self, now: Mono) -> Step {
+        self.stage = Stage::Idle;
+        self.due = if self.heard.is_empty() {
+            now + CHECK_MS
+        } else {
+            now
+        };
+        Step::Settled
+    }
+
+    fn believe(&mut self, version: u64, state: RegionState, span: Span, check: Option<Check>) {
+        self.view = Some((version, Arc::new(state)));
+        self.span = span;
+        self.last = check;
+    }
+
+    fn looked(&mut self, sent: Mono, received: Mono, looked: Looked, random: u64) -> Step {
+        let Looked {
+            now,
+            fingerprint,
+            state,
+        } = looked;
+        let quick = received - sent <= LOOK_MAX_MS;
+        let stored = match &state {
+            None => None,
+            Some((version, bytes)) => match RegionState::from_bytes(bytes) {
+                Ok(state) if state.region == self.region => Some((*version, state)),
+                // Written by a later version: not ours to judge.
+                Err(_) => return self.failed(received),
+                Ok(state) => {
+                    self.foreign = Some(state.region);
+                    return self.failed(received);
+                }
+            },
+        };
+        let version = stored.as_ref().map_or(0, |(version, _)| *version);
+        let fresh = Life::from_random(random);
+        let (mut next, span) = match &stored {
+            None => {
+                let born = RegionState::on_empty(
+                    &self.region,
+                    fresh,
+                    &fingerprint,
+                    now,
+                    self.on_empty,
+                    &self.peers,
+                );
+                (
+                    born,
+                    if quick {
+                        Span::after(now)
+                    } else {
+                        Span::never()
+                    },
+                )
+            }
+            Some((_, state)) if state.fingerprint != fingerprint => {
+                let span = if quick {
+                    Span::after(now)
+                } else {
+                    Span::never()
+                };
+                (state.clone().reborn(fresh, &fingerprint, now), span)
+            }
+            Some((_, state)) => self.vouch(state.clone(), sent, received, now),
+        };
+        for table in &self.heard {
+            next = next.hear(table, &self.peers).unwrap_or(next);
+        }
+        self.redefined.clear();
+        for (id, digest) in &self.policies {
+            let known = *next.policies.entry(id.clone()).or_insert(*digest);
+            if known != *digest {
+                self.redefined.insert(id.clone());
+            }
+        }
+        let check = quick.then_some(Check {
+            sent,
+            received,
+            store: now,
+            life: next.life,
+            epoch: next.epoch,
+        });
+        if stored.as_ref().is_some_and(|(_, state)| *state == next) {
+            self.heard.clear();
+            self.believe(version, next, span, check.or(self.last));
+            return self.bind(received);
+        }
+        let put = Op::PutState {
+            expect: version,
+            value: next.to_bytes(),
+        };
+        self.stage = Stage::Putting {
+            next: Box::new(next),
+            span,
+            check,
+        };
+        Step::Ask(vec![put])
+    }
+
+    /// Compares the store's clock with this node's since its last look, and goes on from the region's anchor or opens
+    /// a new epoch.
+    fn vouch(
+        &self,
+        state: RegionState,
+        sent: Mono,
+        received: Mono,
+        now: StoreMs,
+    ) -> (RegionState, Span) {
+        let in_span = Span::after(state.anchor).contains(now);
+        let last = self
+            .last
+            .filter(|c| c.life == state.life && c.epoch == state.epoch);
+        let quick = received - sent <= LOOK_MAX_MS;
+        let Some(last) = last else {
+            // Nothing of our own to compare with: another node's anchor, if it is fresh, and not time after time.
+            let since = now.since(state.taken_over_at);
+            let fresh = state.anchor <= now && now.since(state.anchor) <= TAKEOVER_MS;
+            if fresh && state.epoch_began == state.anchor {
+                // The epoch has only just begun.
+                let span = Span::after(state.anchor);
+                return (state, span);
+            }
+            if fresh && (state.taken_over_at == StoreMs(0) || since > self.timing.reclaim_ms()) {
+                let span = Span::after(state.anchor);
+                return (
+                    RegionState {
+                        taken_over_at: now,
+                        ..state
+                    },
+                    span,
+                );
+            }
+            let next = state.next_epoch(now);
+            return (
+                next,
+                if quick {
+                    Span::after(now)
+                } else {
+                    Span::never()
+                },
+            );
+        };
+        if received <= last.sent {
+            return (state, self.span);
+        }
+        let least = sent.saturating_sub(last.received);
+        let most = received - last.sent;
+        let drift = |ms: u64| (ms * DRIFT_PPM).div_ceil(1_000_000) + SLOP_MS;
+        let elapsed = now.since(last.store);
+        let steady = now >= last.store.minus(SLOP_MS)
+            && elapsed + drift(least) >= least
+            && elapsed <= most + drift(most);
+        if !steady || !in_span {
+            let next = state.next_epoch(now);
+            return (
+                next,
+                if quick {
+                    Span::after(now)
+                } else {
+                    Span::never()
+                },
+            );
+        }
+        if !quick || least < CHECK_MS / 2 {
+            return (state, self.span);
+        }
+        // Another node may have moved the region's anchor just now; ours is as good for our own calls.
+        let span = Span::after(now);
+        if now.since(state.anchor) < CHECK_MS / 2 {
+            (state, span)
+        } else {
+            (state.anchored(now), span)
+        }
+    }
+
+    /// Binds to the life and writes its record wherever that isn't known to be done.
+    fn bind(&mut self, now: Mono) -> Step {
+        let Some((version, state)) = &self.view else {
+            return self.failed(now);
+        };
+        let record = state.record(self.revision);
+        let life = (state.life, state.fingerprint.clone());
+        if self.adopted == Some(record) && self.attached.as_ref() == Some(&life) {
+            return self.settled(now);
+        }
+        let attach = Op::Attach {
+            life: state.life,
+            fingerprint: state.fingerprint.clone(),
+        };
+        let ops = vec![
+            attach,
+            Op::Adopt {
+                state_version: *version,
+                record,
+            },
+        ];
+        self.attached = Some(life);
+        self.stage = Stage::Adopting { record };
+        Step::Ask(ops)
+    }
+
+    /// Whether the region's own life is settled and every peer has been heard.
+    pub(crate) fn has_met_all(&self) -> bool {
+        self.view.as_ref().is_some_and(|(_, state)| {
+            !matches!(state.standing, Standing::Asking(_))
+                && self
+                    .peers
+                    .iter()
+                    .all(|peer| state.present.contains_key(peer))
+        })
+    }
+}

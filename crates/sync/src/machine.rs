@@ -1,0 +1,500 @@
+//! The sync state machine of one node: inputs in, effects out.
+//!
+//! Its memory is estimates and work in hand; whatever counts is in the store. So it may die between any two effects,
+//! and any number of nodes of a region may run one each.
+
+mod job;
+
+use crate::keeper::{Keeper, Step};
+use crate::message::{Message, Trade};
+use crate::plan::{self, Occasion, Scene};
+use crate::track::{Mono, Track};
+use apportion_core::allotment::Timing;
+use apportion_core::lives::OnEmpty;
+use apportion_core::meter::label_at;
+use apportion_core::{Actor, Algorithm, Key, Policy, PolicySet, Regime, Region, StoreMs};
+use apportion_store::{MeterId, Op, Reply, Snapshot, StoreError};
+use job::{Job, Out};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Keys that a node follows closely at one time; what is beyond is left to the regular rounds.
+const TRACKS_MAX: usize = 10_000;
+/// Keys looked after in one tick or urgent round.
+const SURVEY_MAX: usize = 1_000;
+/// A key that nothing happened to for so long isn't followed any more.
+const TRACK_IDLE_MS: Mono = 30_000;
+/// How often followed keys are measured.
+const TICK_MS: Mono = 250;
+/// Until all regions have met, they greet each other so often.
+const HELLO_MS: Mono = 200;
+/// That many quick greetings, then one an interval.
+const HELLOS_MAX: u32 = 100;
+/// Work in hand at one time; messages beyond it are dropped, as a network would.
+const JOBS_MAX: usize = 256;
+
+/// What a node's machine is made for.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub region: Region,
+    /// The other regions.
+    pub peers: Vec<Region>,
+    pub policies: Arc<PolicySet>,
+    pub interval_ms: u64,
+    pub timing: Timing,
+    pub on_empty: OnEmpty,
+    /// Seeds the node's own randomness: lives, jitter, its name as a lease holder.
+    pub seed: u64,
+}
+
+/// Names a piece of work towards the store.
+pub type JobId = u64;
+/// Names a request that waits for its answer.
+pub type ReplyToken = u64;
+
+/// A key whose requests are refused, or soon will be.
+#[derive(Clone, Debug)]
+pub struct Pressure {
+    pub policy: Arc<Policy>,
+    pub key: Key,
+    pub label: Option<u64>,
+    pub refused: bool,
+}
+
+#[derive(Debug)]
+pub enum Input {
+    /// Time has passed.
+    Wake,
+    Replies {
+        job: JobId,
+        replies: Vec<Result<Reply, StoreError>>,
+    },
+    /// `token`: an answer is waited for.
+    Message {
+        message: Box<Message>,
+        token: Option<ReplyToken>,
+    },
+    Pressure(Pressure),
+    /// Somebody found the store not to be the one that was expected.
+    LookAgain,
+}
+
+#[derive(Debug)]
+pub enum Effect {
+    Store {
+        job: JobId,
+        ops: Vec<Op>,
+    },
+    /// What the peer answers comes back as a message.
+    Send {
+        to: Region,
+        message: Box<Message>,
+    },
+    Answer {
+        token: ReplyToken,
+        message: Box<Message>,
+    },
+    /// There will be no answer.
+    Refuse {
+        token: ReplyToken,
+    },
+    /// What the node may go by has changed. `None`: nothing, before the first contact with the store.
+    Regime(Option<Box<Regime>>),
+    /// As far as is known, no region has any rights of this window left (or some has again).
+    UsedUp {
+        key: Key,
+        label: u64,
+        used_up: bool,
+    },
+    /// The store can't be reached, or can again.
+    StoreOk(bool),
+}
+
+/// What is known of a peer.
+#[derive(Clone, Debug, Default)]
+pub struct PeerView {
+    pub heard_at: Option<Mono>,
+    pub actor: Option<Actor>,
+    /// Its policies aren't ours, so nothing is traded with it.
+    pub policies_differ: bool,
+}
+
+#[derive(Debug)]
+pub struct Machine {
+    config: Config,
+    digest: u64,
+    policies: BTreeMap<String, Arc<Policy>>,
+    keeper: Keeper,
+    rng: SmallRng,
+    holder: u64,
+    tracks: BTreeMap<Key, Track>,
+    urgent: BTreeSet<MeterId>,
+    urgent_running: bool,
+    tick_running: bool,
+    round_running: bool,
+    jobs: BTreeMap<JobId, Job>,
+    next_job: JobId,
+    round_due: Mono,
+    tick_due: Mono,
+    hello_due: Mono,
+    hellos: u32,
+    peers: BTreeMap<Region, PeerView>,
+    /// The store's clock less this node's, as last read. For choosing what to look at, never for deciding.
+    offset: i128,
+    published: Option<(
+        apportion_core::fence::Fence,
+        Arc<apportion_core::lives::RegionState>,
+    )>,
+    store_ok: Option<bool>,
+}
+
+/// What two regions must agree on to trade: the policies, and for how long a loan is.
+fn trade_digest(config: &Config) -> u64 {
+    config.policies.digest() ^ config.timing.term_ms.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The keeper's work.
+const KEEPER: JobId = 0;
+
+impl Machine {
+    pub fn new(config: Config, now: Mono) -> Self {
+        let mut rng = SmallRng::seed_from_u64(config.seed);
+        let policies: BTreeMap<String, Arc<Policy>> = config
+            .policies
+            .policies
+            .iter()
+            .map(|p| (p.id(), Arc::clone(p)))
+            .collect();
+        let digests = policies
+            .iter()
+            .map(|(id, policy)| (id.clone(), policy.digest()))
+            .collect();
+        let keeper = Keeper::new(
+            config.region.clone(),
+            config.peers.clone(),
+            config.timing,
+            config.policies.revision,
+            digests,
+            config.on_empty,
+        );
+        let peers = config
+            .peers
+            .iter()
+            .map(|p| (p.clone(), PeerView::default()))
+            .collect();
+        let round_due = now + rng.random_range(0..=config.interval_ms);
+        Self {
+            digest: trade_digest(&config),
+            policies,
+            keeper,
+            holder: rng.random_range(1..1 << 53),
+            rng,
+            tracks: BTreeMap::new(),
+            urgent: BTreeSet::new(),
+            urgent_running: false,
+            tick_running: false,
+            round_running: false,
+            jobs: BTreeMap::new(),
+            next_job: KEEPER + 1,
+            round_due,
+            tick_due: now,
+            hello_due: now,
+            hellos: 0,
+            peers,
+            offset: 0,
+            published: None,
+            store_ok: None,
+            config,
+        }
+    }
+
+    /// When the machine wants to be woken, at the latest.
+    pub fn wake_at(&self) -> Mono {
+        let mut at = self.keeper.due();
+        if self.published.is_some() {
+            if !self.round_running {
+                at = at.min(self.round_due);
+            }
+            if !self.tick_running && !self.tracks.is_empty() {
+                at = at.min(self.tick_due);
+            }
+            if !self.config.peers.is_empty() && !self.keeper.has_met_all() {
+                at = at.min(self.hello_due);
+            }
+        }
+        at
+    }
+
+    pub fn peers(&self) -> &BTreeMap<Region, PeerView> {
+        &self.peers
+    }
+
+    /// Policies that this store has on record with another definition under the same version.
+    pub fn redefined(&self) -> impl Iterator<Item = &str> {
+        self.keeper.redefined.iter().map(String::as_str)
+    }
+
+    /// The region whose store this node was given by mistake.
+    pub fn foreign(&self) -> Option<&Region> {
+        self.keeper.foreign.as_ref()
+    }
+
+    pub fn step(&mut self, now: Mono, input: Input) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match input {
+            Input::Wake => {}
+            Input::Replies {
+                job: KEEPER,
+                replies,
+            } => {
+                let random = self.rng.random();
+                for reply in replies.iter().flatten() {
+                    self.note_clock(now, reply);
+                }
+                let step = self.keeper.replied(now, replies, random);
+                self.keep(step, &mut effects);
+            }
+            Input::Replies { job, replies } => {
+                for reply in replies.iter().flatten() {
+                    self.note_clock(now, reply);
+                }
+                if let Some(work) = self.jobs.remove(&job) {
+                    self.advance(now, job, work, replies, &mut effects);
+                }
+            }
+            Input::Message { message, token } => self.message(now, *message, token, &mut effects),
+            Input::Pressure(pressure) => self.pressed(now, &pressure),
+            Input::LookAgain => self.keeper.look_again(now),
+        }
+        self.run_due(now, &mut effects);
+        effects
+    }
+
+    fn note_clock(&mut self, now: Mono, reply: &Reply) {
+        let store = match reply {
+            Reply::Looked(looked) => looked.now,
+            Reply::Snapshots { now, .. } => *now,
+            _ => return,
+        };
+        self.offset = i128::from(store.0) - i128::from(now);
+    }
+
+    fn store_now(&self, now: Mono) -> StoreMs {
+        StoreMs(u64::try_from(i128::from(now) + self.offset).unwrap_or(0))
+    }
+
+    /// Carries out what the keeper wants, and publishes what the node may go by if that is new.
+    fn keep(&mut self, step: Step, effects: &mut Vec<Effect>) {
+        match step {
+            Step::Wait => {}
+            Step::Ask(ops) => effects.push(Effect::Store { job: KEEPER, ops }),
+            Step::Settled => self.store_is(true, effects),
+            Step::Failed => self.store_is(false, effects),
+        }
+        let regime = self.keeper.regime();
+        let published = regime.as_ref().map(|r| (r.fence(), Arc::clone(&r.state)));
+        if published != self.published {
+            for (region, peer) in &mut self.peers {
+                let present = regime.as_ref().and_then(|r| r.state.present.get(region));
+                peer.actor = present.map(|life| Actor {
+                    region: region.clone(),
+                    life: *life,
+                });
+            }
+            self.published = published;
+            effects.push(Effect::Regime(regime.map(Box::new)));
+        }
+    }
+
+    fn store_is(&mut self, ok: bool, effects: &mut Vec<Effect>) {
+        if self.store_ok != Some(ok) {
+            self.store_ok = Some(ok);
+            effects.push(Effect::StoreOk(ok));
+        }
+    }
+
+    fn run_due(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        let step = self.keeper.wake(now);
+        if step != Step::Wait {
+            self.keep(step, effects);
+        }
+        let Some(regime) = self.keeper.regime() else {
+            return;
+        };
+        if !self.config.peers.is_empty() && !self.keeper.has_met_all() && self.hello_due <= now {
+            self.hellos = self.hellos.saturating_add(1);
+            self.hello_due = now
+                + if self.hellos < HELLOS_MAX {
+                    HELLO_MS
+                } else {
+                    self.config.interval_ms
+                };
+            for peer in self.config.peers.clone() {
+                effects.push(self.send(&regime, &peer, Out::default(), Trade::default()));
+            }
+        }
+        if self.round_due <= now && !self.round_running {
+            let interval = self.config.interval_ms;
+            self.round_due =
+                now + interval - interval / 10 + self.rng.random_range(0..=interval / 5);
+            self.round_running = true;
+            let (job, ops) = self.begin_round(&regime);
+            self.start(job, ops, effects);
+        }
+        if !self.urgent_running && !self.urgent.is_empty() {
+            let ids: Vec<MeterId> = std::mem::take(&mut self.urgent)
+                .into_iter()
+                .take(SURVEY_MAX)
+                .collect();
+            self.urgent_running = self.survey(&regime, ids, Occasion::Urgent, effects);
+        }
+        if self.tick_due <= now && !self.tick_running && !self.tracks.is_empty() {
+            self.tick_due = now + TICK_MS;
+            self.tracks
+                .retain(|_, track| track.touched_at + TRACK_IDLE_MS > now);
+            let ids = self.followed(now);
+            self.tick_running = self.survey(&regime, ids, Occasion::Tick, effects);
+        }
+    }
+
+    /// The meters that followed keys are at now.
+    fn followed(&self, now: Mono) -> Vec<MeterId> {
+        let store_now = self.store_now(now);
+        let at = |key: &Key| {
+            let policy = self.policies.get(key.policy_id())?;
+            let label = match policy.algorithm {
+                Algorithm::FixedWindow { per_ms, .. } => Some(label_at(store_now, per_ms)),
+                Algorithm::TokenBucket { .. } => None,
+            };
+            Some(MeterId {
+                key: key.clone(),
+                label,
+            })
+        };
+        self.tracks.keys().take(SURVEY_MAX).filter_map(at).collect()
+    }
+
+    fn pressed(&mut self, now: Mono, pressure: &Pressure) {
+        let id = MeterId {
+            key: pressure.key.clone(),
+            label: pressure.label,
+        };
+        if self.config.peers.is_empty() {
+            return;
+        }
+        let Some(track) = self.track(now, &id.key) else {
+            return;
+        };
+        if pressure.refused {
+            track.refused(now);
+        }
+        if track.may_ask(now) && self.urgent.len() < SURVEY_MAX {
+            self.urgent.insert(id);
+        }
+    }
+
+    fn track(&mut self, now: Mono, key: &Key) -> Option<&mut Track> {
+        let policy = self.policies.get(key.policy_id())?;
+        if !self.tracks.contains_key(key) && self.tracks.len() >= TRACKS_MAX {
+            return None;
+        }
+        Some(
+            self.tracks
+                .entry(key.clone())
+                .or_insert_with(|| Track::new(now, plan::slow_ms(policy))),
+        )
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one scene, set up in one place")]
+    /// Sets up the scene for one key and lets `plan` look at it.
+    fn plan(
+        &mut self,
+        now: Mono,
+        regime: &Regime,
+        id: &MeterId,
+        snapshot: &Snapshot,
+        store_now: StoreMs,
+        effects: &mut Vec<Effect>,
+        plan: impl FnOnce(&Scene<'_>, &mut Track, &Snapshot) -> plan::Plan,
+    ) -> plan::Plan {
+        let Some(policy) = self.policies.get(id.key.policy_id()).cloned() else {
+            return plan::Plan::default();
+        };
+        // A peer may name any meter; only those that there can be are traded.
+        let fits = match policy.algorithm {
+            Algorithm::FixedWindow { .. } => id.label.is_some(),
+            Algorithm::TokenBucket { .. } => id.label.is_none(),
+        };
+        if !fits {
+            return plan::Plan::default();
+        }
+        let mut track = self
+            .tracks
+            .remove(&id.key)
+            .unwrap_or_else(|| Track::new(now, plan::slow_ms(&policy)));
+        let is_present = match policy.algorithm {
+            Algorithm::FixedWindow { per_ms, .. } => id.label == Some(label_at(store_now, per_ms)),
+            Algorithm::TokenBucket { .. } => id.label.is_none(),
+        };
+        if is_present {
+            track.sample(now, plan::counted(snapshot));
+        }
+        let actors = self
+            .peers
+            .iter()
+            .filter_map(|(r, view)| Some((r.clone(), view.actor.clone()?)))
+            .collect();
+        let fence = regime.fence();
+        let scene = Scene {
+            regime,
+            fence: &fence,
+            policy: &policy,
+            id,
+            peers: &self.config.peers,
+            actors: &actors,
+            interval_ms: self.config.interval_ms,
+            now: store_now,
+            mono: now,
+        };
+        let planned = plan(&scene, &mut track, snapshot);
+        if let Some(label) = id.label.filter(|_| is_present) {
+            let used_up = planned.spent && track.is_used_up(&self.config.peers);
+            effects.push(Effect::UsedUp {
+                key: id.key.clone(),
+                label,
+                used_up,
+            });
+        }
+        if self.tracks.len() < TRACKS_MAX {
+            self.tracks.insert(id.key.clone(), track);
+        }
+        planned
+    }
+
+    fn send(&self, regime: &Regime, to: &Region, out: Out, trade: Trade) -> Effect {
+        let message = Message {
+            table: regime.state.table(),
+            policies: self.digest,
+            is_reply: false,
+            usage: out.usage,
+            through: out.through,
+            feed: out.feed,
+            reader: out.reader,
+            acks: Vec::new(),
+            trade,
+        };
+        Effect::Send {
+            to: to.clone(),
+            message: Box::new(message),
+        }
+    }
+
+    fn start(&mut self, job: Job, ops: Vec<Op>, effects: &mut Vec<Effect>) {
+        let id = self.next_job;
+        self.next_job += 1;
+        self.jobs.insert(id, job);
+        effects.push(Effect::Store { job: id, ops });
+    }
+}

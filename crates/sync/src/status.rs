@@ -1,0 +1,235 @@
+//! How it stands with this region and its peers, for people: shown on request, and logged once when it changes.
+
+use crate::clock::Clock;
+use crate::machine::Machine;
+use crate::track::Mono;
+use apportion_core::lives::Standing;
+use apportion_core::{Actor, Epoch, Life, Regime, Region};
+use std::collections::{BTreeMap, BTreeSet};
+use tracing::{error, info, warn};
+
+/// A peer that wasn't heard from for three intervals is out of reach, and at least for this long.
+const SILENT_MS: Mono = 5_000;
+const SILENT_INTERVALS: u64 = 3;
+
+/// A node's view of its own region and the others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SyncStatus {
+    pub region: Region,
+    pub store_ok: bool,
+    /// `None` before the first contact with the store.
+    pub life: Option<Life>,
+    pub epoch: Epoch,
+    /// In words: "asking", "first", "later".
+    pub standing: &'static str,
+    pub peers: BTreeMap<Region, PeerStatus>,
+    /// Policies that the store has on record with another definition under the same version.
+    pub redefined: BTreeSet<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerStatus {
+    /// It was heard from lately.
+    pub reachable: bool,
+    /// Milliseconds since it was last heard from; `None`: never.
+    pub lag_ms: Option<u64>,
+    pub actor: Option<Actor>,
+    /// Its policies aren't ours, so nothing is traded with it.
+    pub policies_differ: bool,
+}
+
+/// What a status is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    region: Region,
+    silent_ms: Mono,
+    store_ok: bool,
+    view: Option<View>,
+    peers: BTreeMap<Region, crate::machine::PeerView>,
+    redefined: BTreeSet<String>,
+    foreign: Option<Region>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct View {
+    life: Life,
+    epoch: Epoch,
+    standing: &'static str,
+}
+
+/// Notices what changed, and says so once.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    facts: Facts,
+    began: Mono,
+    reachable: BTreeMap<Region, bool>,
+}
+
+// === impl Facts ===
+
+impl Facts {
+    pub(crate) fn at(&self, now: Mono) -> SyncStatus {
+        let peer = |view: &crate::machine::PeerView| {
+            let lag_ms = view.heard_at.map(|at| now.saturating_sub(at));
+            PeerStatus {
+                reachable: lag_ms.is_some_and(|lag| lag <= self.silent_ms),
+                lag_ms,
+                actor: view.actor.clone(),
+                policies_differ: view.policies_differ,
+            }
+        };
+        SyncStatus {
+            region: self.region.clone(),
+            store_ok: self.store_ok,
+            life: self.view.map(|view| view.life),
+            epoch: self.view.map_or_else(Epoch::default, |view| view.epoch),
+            standing: self.view.map_or("asking", |view| view.standing),
+            peers: self
+                .peers
+                .iter()
+                .map(|(region, view)| (region.clone(), peer(view)))
+                .collect(),
+            redefined: self.redefined.clone(),
+        }
+    }
+}
+
+impl View {
+    fn of(regime: &Regime) -> Self {
+        Self {
+            life: regime.state.life,
+            epoch: regime.state.epoch,
+            standing: match regime.state.standing {
+                Standing::Asking(_) => "asking",
+                Standing::First => "first",
+                Standing::Later => "later",
+            },
+        }
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    pub(crate) fn new(region: Region, interval_ms: u64, machine: &Machine, clock: Clock) -> Self {
+        Self {
+            reachable: BTreeMap::new(),
+            began: clock.now(),
+            facts: Facts {
+                region,
+                silent_ms: interval_ms.saturating_mul(SILENT_INTERVALS).max(SILENT_MS),
+                store_ok: false,
+                view: None,
+                peers: machine.peers().clone(),
+                redefined: BTreeSet::new(),
+                foreign: None,
+            },
+        }
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    pub(crate) fn store(&mut self, ok: bool) {
+        let region = &self.facts.region;
+        if ok {
+            info!(%region, "the store answers");
+        } else {
+            warn!(%region, "the store is out of reach, or changed under this node; trying on");
+        }
+        self.facts.store_ok = ok;
+    }
+
+    pub(crate) fn regime(&mut self, regime: &Regime) {
+        let region = &self.facts.region;
+        let view = View::of(regime);
+        let View {
+            life,
+            epoch,
+            standing,
+        } = view;
+        let epoch_number = epoch.0;
+        match self.facts.view.replace(view) {
+            Some(before) if before == view => {}
+            Some(before) if before.life == life && before.standing == standing => warn!(
+                %region, %life, epoch = epoch_number,
+                "a new epoch: the store's clock stepped, or no node vouched for it; what was borrowed is dropped, and \
+                 all that may be lent counts as lent for a while"
+            ),
+            None if epoch_number > 1 || standing != "asking" => info!(
+                %region, %life, standing, epoch = epoch_number, "going on in this life of the store"
+            ),
+            _ => match standing {
+                "first" => info!(
+                    %region, %life,
+                    "this is the store's first life: nothing was lost, the whole base share is in force"
+                ),
+                "later" => warn!(
+                    %region, %life,
+                    "the store has lost its history, and a later life began: rates start empty, and windows that may \
+                     have been spent before have no base here until they end"
+                ),
+                _ => info!(
+                    %region, %life,
+                    "the store is empty: asking the other regions whether it is new; until all have answered, it \
+                     counts as lost"
+                ),
+            },
+        }
+    }
+
+    /// Takes over what the machine knows, and says what is new of it.
+    pub(crate) fn look(&mut self, machine: &Machine, now: Mono) {
+        let region = &self.facts.region;
+        if let Some(other) = machine.foreign()
+            && self.facts.foreign.replace(other.clone()).as_ref() != Some(other)
+        {
+            error!(%region, %other, "this is the store of another region; nothing is written to it");
+        }
+        for id in machine.redefined() {
+            if self.facts.redefined.insert(id.to_owned()) {
+                error!(
+                    %region, policy = id,
+                    "this policy isn't the one that the store has on record under the same version; give it a new version"
+                );
+            }
+        }
+        for (peer, view) in machine.peers() {
+            let before = self
+                .facts
+                .peers
+                .get(peer)
+                .is_some_and(|v| v.policies_differ);
+            match (before, view.policies_differ) {
+                (false, true) => warn!(
+                    %region, %peer, "the peer has other policies, or another loan_term; nothing is traded with it until they agree"
+                ),
+                (true, false) => {
+                    info!(%region, %peer, "the peer has the same policies and loan_term again")
+                }
+                _ => {}
+            }
+        }
+        self.facts.peers.clone_from(machine.peers());
+        for (peer, view) in &self.facts.peers {
+            let since = view.heard_at.unwrap_or(self.began);
+            let silent = now.saturating_sub(since) > self.facts.silent_ms;
+            let reachable = !silent && view.heard_at.is_some();
+            match self.reachable.get(peer) {
+                Some(before) if *before == reachable => continue,
+                // Not heard from yet, but it is early.
+                None if !reachable && !silent => continue,
+                _ => {}
+            }
+            if reachable {
+                info!(%region, %peer, "the peer is within reach");
+            } else if view.heard_at.is_some() {
+                warn!(%region, %peer, silent_ms = now - since, "the peer is out of reach");
+            } else {
+                warn!(%region, %peer, "the peer hasn't been heard from yet");
+            }
+            self.reachable.insert(peer.clone(), reachable);
+        }
+    }
+}
