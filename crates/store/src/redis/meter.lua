@@ -1,12 +1,6 @@
 -- Meters, as core::meter and core::schedule have them: the same numbers, the same names, in the same order.
 -- Numbers are exact to 2^53, and written by %d: Lua's own way keeps 14 digits.
 
-local HOLDS_MAX = 64
-local HOLD_MAX_MS = 5000
-local ATTEMPTS_TTL_MS = 60000
-local EXACT = 9007199254740992
-local MAX_TTL_MS = 10 * 366 * 86400000
-
 local match, gmatch, format = string.match, string.gmatch, string.format
 
 -- === schedule ===

@@ -206,6 +206,7 @@ impl World {
                 match n {
                     0 => None,
                     1 => Some(label.saturating_sub(1)),
+                    2 if self.chance(20) => Some(u64::MAX - self.below(2)),
                     2..6 => Some(label + 1),
                     _ => Some(label),
                 }
