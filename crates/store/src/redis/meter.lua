@@ -138,6 +138,33 @@ local function unexpired(holds)
   return kept
 end
 
+-- Settles piece by piece also where a hold runs out: what it held is spent then, and may flow in again.
+local function refill(steps, tokens, from, to, holds)
+  if #holds == 0 then
+    return flow_along(steps, tokens, from, to, 0)
+  end
+  local ends = {}
+  for i = 1, #holds do
+    if from < holds[i].ends and holds[i].ends < to then
+      ends[#ends + 1] = holds[i].ends
+    end
+  end
+  table.sort(ends)
+  ends[#ends + 1] = to
+  local moment = from
+  for i = 1, #ends do
+    local held = 0
+    for k = 1, #holds do
+      if holds[k].ends > moment then
+        held = held + holds[k].units
+      end
+    end
+    tokens = flow_along(steps, tokens, moment, ends[i], held)
+    moment = ends[i]
+  end
+  return tokens
+end
+
 -- === what is stored ===
 
 -- A bucket is `tokens,at,epoch`, a window `used,epoch`; then `;id,units,until` for each hold.
@@ -244,12 +271,11 @@ local function settle_bucket(s, rule, terms)
   else
     tokens, at, holds = 0, missing_empty_at, {}
   end
-  local before = held_by(holds)
-  tokens = flow_along(s.steps, tokens, at, max(now, at), before)
-  s.tokens = min(tokens, max(s.flow.cap - before, 0))
+  tokens = refill(s.steps, tokens, at, max(now, at), holds)
   s.at = max(at, now)
   s.epoch = epoch
   s.holds = unexpired(holds)
+  s.tokens = min(tokens, max(s.flow.cap - held_by(s.holds), 0))
   see_bucket(s)
 end
 
