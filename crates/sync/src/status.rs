@@ -25,6 +25,8 @@ pub struct SyncStatus {
     pub peers: BTreeMap<Region, PeerStatus>,
     /// Policies that the store has on record with another definition under the same version.
     pub redefined: BTreeSet<String>,
+    /// The store holds the state of this other region.
+    pub foreign: Option<Region>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,6 +92,7 @@ impl Facts {
                 .map(|(region, view)| (region.clone(), peer(view)))
                 .collect(),
             redefined: self.redefined.clone(),
+            foreign: self.foreign.clone(),
         }
     }
 }
