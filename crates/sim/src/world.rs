@@ -64,8 +64,8 @@ pub struct Outcome {
     pub undecided: u64,
     pub losses: u64,
     pub steps: u64,
-    /// Units admitted, by key text.
-    pub by_key: BTreeMap<String, u64>,
+    /// Units asked for and units admitted, by key text.
+    pub by_key: BTreeMap<String, (u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -276,9 +276,12 @@ impl World {
         }
         self.compare_usage().map_err(|what| self.violation(what))?;
         for (_, key) in &self.keys {
-            self.outcome
+            let sums = self
+                .outcome
                 .by_key
-                .insert(key.as_str().to_owned(), self.audit.admitted(key));
+                .entry(key.as_str().to_owned())
+                .or_default();
+            sums.1 = self.audit.admitted(key);
         }
         Ok(self.outcome)
     }
@@ -581,6 +584,11 @@ impl World {
         };
         let n = &self.nodes[node];
         self.outcome.asked += 1;
+        self.outcome
+            .by_key
+            .entry(key.as_str().to_owned())
+            .or_default()
+            .0 += units;
         let Some(regime) = n
             .regime
             .as_ref()

@@ -1,0 +1,112 @@
+//! A few hundred seeded worlds of each kind in every run of the tests; many more by `cargo run --release -p
+//! apportion-sim --bin sim`.
+
+use apportion_sim::{Outcome, Setup, run};
+
+/// How many seeds of each kind: `SIM_SEEDS`, from `SIM_FROM` on.
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str, default| {
+        std::env::var(name)
+            .ok()
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(default)
+    };
+    let from = number("SIM_FROM", 1);
+    from..from + number("SIM_SEEDS", 100)
+}
+
+fn setup(kind: &str) -> Setup {
+    let kinds = Setup::kinds();
+    kinds
+        .into_iter()
+        .find(|(name, _)| *name == kind)
+        .map(|(_, setup)| setup)
+        .expect("the kind is there")
+}
+
+/// Runs every seed, and says which one broke what.
+fn hold(kind: &str) -> Vec<Outcome> {
+    let setup = setup(kind);
+    let results: Vec<_> = seeds().map(|seed| (seed, run(&setup, seed))).collect();
+    let broken: Vec<String> = results
+        .iter()
+        .filter_map(|(seed, result)| {
+            result
+                .as_ref()
+                .err()
+                .map(|v| format!("seed {seed} at {} ms: {}", v.at_ms, v.what))
+        })
+        .collect();
+    assert!(broken.is_empty(), "{kind}:\n{}", broken.join("\n"));
+    results
+        .into_iter()
+        .filter_map(|(_, result)| result.ok())
+        .collect()
+}
+
+#[test]
+fn the_sum_and_the_usage_hold_where_nothing_fails() {
+    let outcomes = hold("calm");
+    assert!(outcomes.iter().all(|o| o.admitted > 0));
+}
+
+#[test]
+fn the_sum_and_the_usage_hold_on_a_bad_network() {
+    hold("network");
+}
+
+#[test]
+fn the_sum_and_the_usage_hold_where_nodes_crash_and_stand_still() {
+    hold("crashes");
+}
+
+#[test]
+fn the_sum_holds_where_stores_are_lost_and_roll_back() {
+    let outcomes = hold("losses");
+    assert!(
+        outcomes.iter().map(|o| o.losses).sum::<u64>() > 0,
+        "the fault was there"
+    );
+}
+
+#[test]
+fn the_sum_holds_where_clocks_step() {
+    let outcomes = hold("clocks");
+    assert!(
+        outcomes.iter().map(|o| o.steps).sum::<u64>() > 0,
+        "the fault was there"
+    );
+}
+
+#[test]
+fn the_sum_holds_whatever_fails_together() {
+    hold("everything");
+}
+
+#[test]
+fn one_region_alone_can_use_all_of_a_window() {
+    let setup = Setup {
+        one_sided: true,
+        ..setup("calm")
+    };
+    let mut used = 0;
+    for seed in seeds().take(20) {
+        let outcome = run(&setup, seed).unwrap_or_else(|v| panic!("seed {seed}: {}", v.what));
+        // What was asked for well beyond the budget, and early enough to be fetched, is used to its last unit.
+        let days = outcome
+            .by_key
+            .iter()
+            .filter(|(key, _)| key.starts_with("day@"));
+        for (key, (asked, admitted)) in days.filter(|(_, (asked, _))| *asked > 200) {
+            assert_eq!(*admitted, 100, "seed {seed}: {key} was asked for {asked}");
+            used += 1;
+        }
+    }
+    assert!(used > 0, "some key was in demand");
+}
+
+#[test]
+fn a_seed_is_the_whole_story() {
+    let setup = setup("everything");
+    assert_eq!(run(&setup, 7), run(&setup, 7));
+}
