@@ -129,7 +129,7 @@ pub(crate) struct CheckArgs {
     pub(crate) attributes: Vec<Pair>,
 
     /// Units to charge
-    #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) cost: u64,
 
     /// Ask without charging

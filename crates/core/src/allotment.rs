@@ -62,3 +62,6 @@ impl Timing {
 pub struct LentAll {
     pub until: StoreMs,
 }
+
+#[cfg(test)]
+mod tests;

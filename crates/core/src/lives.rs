@@ -350,3 +350,6 @@ impl RegionState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,3 +134,6 @@ impl CmRDT for Counter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

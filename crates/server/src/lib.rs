@@ -31,6 +31,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+/// How often a node asks itself whether it fits its store.
+const MISFIT_LOOK: Duration = Duration::from_millis(200);
 /// What runs beside the faces has this long to end after them.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
@@ -80,10 +82,26 @@ pub async fn serve(config: &Path, shutdown: CancellationToken) -> Result<(), Run
         loan_term: config.sync.loan_term,
         one_way_delay: Duration::ZERO,
     };
-    let (node, tasks) = Node::start(parts, sync, &shutdown)?;
-    run_faces(node, http, grpc, shutdown).await;
+    let stop = shutdown.child_token();
+    let (node, tasks) = Node::start(parts, sync, &stop)?;
+    let ((), misfit) = tokio::join!(
+        run_faces(node.clone(), http, grpc, stop.clone()),
+        watch_for_misfit(&node, &stop)
+    );
     end(tasks).await;
-    Ok(())
+    misfit.map_or(Ok(()), |why| Err(RunError::Configuration(why)))
+}
+
+/// Ends the node as soon as its store shows that it can't ever serve as it was configured.
+async fn watch_for_misfit(node: &Node, stop: &CancellationToken) -> Option<String> {
+    loop {
+        stop.run_until_cancelled(tokio::time::sleep(MISFIT_LOOK))
+            .await?;
+        if let Some(why) = node.misfit() {
+            stop.cancel();
+            return Some(why);
+        }
+    }
 }
 
 /// Waits a while for what runs beside the faces, then goes without it.

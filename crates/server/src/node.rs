@@ -373,6 +373,22 @@ impl Node {
         }
     }
 
+    /// Why this node can't ever serve with the files that it was given, once it has seen its store.
+    pub fn misfit(&self) -> Option<String> {
+        let sync = self.0.sync.status();
+        if let Some(other) = sync.foreign {
+            return Some(format!(
+                "store.url: this store holds the budgets of region {other}; expected one of {}'s own",
+                sync.region
+            ));
+        }
+        let policy = sync.redefined.first()?;
+        Some(format!(
+            "policy {policy}: the store has another definition of it on record under the same version; expected a \
+             higher version, which starts afresh (a new limit under the same version is not supported yet)"
+        ))
+    }
+
     /// True from the first contact with the store until draining.
     pub fn ready(&self) -> bool {
         self.0.sync.status().life.is_some()

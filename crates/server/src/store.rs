@@ -23,7 +23,7 @@ pub enum AnyStore {
 }
 
 /// A Redis that is asked what it is before it is used.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Guarded {
     store: RedisStore,
     shown: String,

@@ -453,6 +453,9 @@ impl World {
                 }
             }
             Effect::Regime(regime) => self.nodes[node].regime = regime.map(|r| *r),
+            Effect::Refuse { token } => {
+                self.waiting.remove(&token);
+            }
             Effect::UsedUp { .. } | Effect::StoreOk(_) => {}
         }
     }

@@ -4,7 +4,19 @@
 //! fenced operation is one script, atomic in itself. A store that is attached has scripts of its own in the server,
 //! whose text carries the life and a nonce: a server that lost them is another process, and has to be looked at.
 //!
-//! Redis TIME is the only clock. Keys are named in [`encode`], values are written in [`text`].
+//! Redis TIME is the only clock. All keys but the records and the state expire. With the prefix `ap`:
+//!
+//! | key | value |
+//! |---|---|
+//! | `ap{s}s` | the region's state: hash of version `v` and bytes `d` |
+//! | `ap{s}l` | the lease: who has it |
+//! | `ap{s}LIFEm` | marks: hash of actor to moment |
+//! | `ap{7f}r` | partition 7f's record: `life epoch revision` |
+//! | `ap{7f}LIFEkKEY`, `…kKEY#LABEL` | a bucket `tokens,at,epoch`, a window `used,epoch`; then `;id,units,until` for each hold |
+//! | `ap{7f}LIFEtKEY`, `…tKEY#LABEL` | traded: hash of version `v`, terms `s`, allotment `a`, attempts `n` |
+//! | `ap{7f}LIFEx` | names of the traded, in their order |
+//! | `ap{7f}LIFEuKEY@PERIOD` | usage: hash of actor (`.` is the own) to `admitted,refunded,refused` |
+//! | `ap{7f}LIFEf`, `…q`, `…c` | changed slots by the number of the change; the last number; what each reader acknowledged |
 
 mod decode;
 mod encode;

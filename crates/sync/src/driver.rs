@@ -3,6 +3,9 @@
 //! One task owns the machine and carries out its effects; whatever takes time is a task of its own, whose outcome comes
 //! back as an input. The driver decides nothing: what it drops under pressure is what a network might lose.
 
+#[cfg(test)]
+mod tests;
+
 use crate::clock::Clock;
 use crate::machine::{self, Effect, Input, JobId, Machine, Pressure, ReplyToken};
 use crate::message::Message;
@@ -261,6 +264,10 @@ impl<S: Store + Clone> Driver<S> {
                     // Whoever waited for it may have gone.
                     let _gone = answer.send(message);
                 }
+            }
+            Effect::Refuse { token } => {
+                // Dropping the sender tells the peer that there is no answer.
+                self.pending.remove(&token);
             }
             Effect::Regime(regime) => {
                 if let Some(regime) = &regime {

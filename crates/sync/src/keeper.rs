@@ -111,9 +111,10 @@ impl Keeper {
         }
     }
 
-    /// What this node may go by now. `None` before its first contact with the store.
+    /// What this node may go by now. `None` before its first contact with the store, and as long as its policies
+    /// aren't those that the store's counts were made under.
     pub(crate) fn regime(&self) -> Option<Regime> {
-        let (_, state) = self.view.as_ref()?;
+        let (_, state) = self.view.as_ref().filter(|_| self.redefined.is_empty())?;
         self.adopted
             .filter(|record| *record == state.record(self.revision))?;
         Some(Regime {

@@ -96,6 +96,10 @@ pub enum Effect {
         token: ReplyToken,
         message: Box<Message>,
     },
+    /// There will be no answer.
+    Refuse {
+        token: ReplyToken,
+    },
     /// What the node may go by has changed. `None`: nothing, before the first contact with the store.
     Regime(Option<Box<Regime>>),
     /// As far as is known, no region has any rights of this window left (or some has again).
@@ -418,6 +422,14 @@ impl Machine {
         let Some(policy) = self.policies.get(id.key.policy_id()).cloned() else {
             return plan::Plan::default();
         };
+        // A peer may name any meter; only those that there can be are traded.
+        let fits = match policy.algorithm {
+            Algorithm::FixedWindow { .. } => id.label.is_some(),
+            Algorithm::TokenBucket { .. } => id.label.is_none(),
+        };
+        if !fits {
+            return plan::Plan::default();
+        }
         let mut track = self
             .tracks
             .remove(&id.key)

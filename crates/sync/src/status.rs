@@ -25,6 +25,8 @@ pub struct SyncStatus {
     pub peers: BTreeMap<Region, PeerStatus>,
     /// Policies that the store has on record with another definition under the same version.
     pub redefined: BTreeSet<String>,
+    /// The store holds the state of this other region.
+    pub foreign: Option<Region>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,6 +92,7 @@ impl Facts {
                 .map(|(region, view)| (region.clone(), peer(view)))
                 .collect(),
             redefined: self.redefined.clone(),
+            foreign: self.foreign.clone(),
         }
     }
 }
@@ -203,9 +206,11 @@ impl Watch {
                 .is_some_and(|v| v.policies_differ);
             match (before, view.policies_differ) {
                 (false, true) => warn!(
-                    %region, %peer, "the peer has other policies; nothing is traded with it until they agree"
+                    %region, %peer, "the peer has other policies, or another loan_term; nothing is traded with it until they agree"
                 ),
-                (true, false) => info!(%region, %peer, "the peer has the same policies again"),
+                (true, false) => {
+                    info!(%region, %peer, "the peer has the same policies and loan_term again")
+                }
                 _ => {}
             }
         }

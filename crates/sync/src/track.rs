@@ -136,6 +136,8 @@ impl Track {
             ASK_GAP_MS
         };
         self.ask_after = now + self.gap_ms;
+        // What was brought was brought for the ask before; a peer that falls silent now brings nothing.
+        self.answers.retain(|_, a| *a != Answered::Brought);
     }
 
     pub(crate) fn answered(&mut self, by: &Region, answer: Answered, now: Mono) {

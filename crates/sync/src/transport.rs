@@ -5,6 +5,8 @@
 
 pub mod client;
 pub mod server;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub use client::{ExchangeError, Options, PeerAddressError, Peers};
 pub use server::{Incoming, SyncService, serve};

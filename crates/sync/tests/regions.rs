@@ -1,5 +1,7 @@
 //! Three regions over real gRPC: what the machine promises still holds once a driver runs it.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod common;
 
 use apportion_core::Region;

@@ -98,12 +98,10 @@ impl Bucket {
                 Missing::EmptyAt(moment) => (0, moment, vec![]),
             },
         };
-        let before = held(&holds);
-        let tokens = schedule
-            .settle(tokens, at, now.max(at), before)
-            .min(flow.cap.saturating_sub(before));
+        let tokens = refill(schedule, tokens, at, now.max(at), &holds);
         let holds: Vec<Hold> = holds.into_iter().filter(|h| h.until > now).collect();
         let held = held(&holds);
+        let tokens = tokens.min(flow.cap.saturating_sub(held));
         let bucket = Self {
             tokens,
             at: at.max(now),
@@ -167,6 +165,25 @@ impl Settled<'_> {
             };
         }
     }
+}
+
+/// Settles piece by piece also where a hold runs out: what it held is spent then, and may flow in again.
+fn refill(schedule: &Schedule, tokens: u64, from: StoreMs, to: StoreMs, holds: &[Hold]) -> u64 {
+    let mut ends: Vec<StoreMs> = holds.iter().map(|h| h.until).collect();
+    ends.retain(|end| from < *end && *end < to);
+    ends.sort_unstable();
+    ends.push(to);
+    let (mut tokens, mut moment) = (tokens, from);
+    for end in ends {
+        let out = holds
+            .iter()
+            .filter(|h| h.until > moment)
+            .map(|h| h.units)
+            .sum();
+        tokens = schedule.settle(tokens, moment, end, out);
+        moment = end;
+    }
+    tokens
 }
 
 fn held(holds: &[Hold]) -> u64 {

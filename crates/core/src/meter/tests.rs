@@ -389,6 +389,17 @@ fn a_hold_that_is_not_ended_in_time_is_spent() {
 }
 
 #[test]
+fn what_a_hold_held_flows_in_again_from_when_it_ran_out() {
+    // One unit each 100 ms; nothing is written in between, as where requests are refused.
+    let rule = constant(TEN);
+    let mut s = Bucket::settle(None, &rule, None, &fence(), at(0));
+    s.charge(10 * MICRO, Some(hold(1, 10 * MICRO, at(1_000))));
+    assert_eq!(units(&s.bucket, &rule, 999), 0);
+    assert_eq!(units(&s.bucket, &rule, 1_300), 3);
+    assert_eq!(units(&s.bucket, &rule, 2_500), 10);
+}
+
+#[test]
 fn a_hold_of_an_older_epoch_starts_its_longest_term_again() {
     let rule = constant(TEN);
     let mut bucket = stored(0, 0);

@@ -1,7 +1,7 @@
 use super::*;
 use apportion_core::Epoch;
+use apportion_core::Key;
 use apportion_core::fence::{Missing, Span};
-use apportion_core::{Key, meter::Terms};
 
 const NOW: StoreMs = StoreMs(1_000_000);
 

@@ -1,7 +1,7 @@
 -- The store's clock and its expiry. Everything else is told the time by these.
 
 local function int(x)
-  return string.format('%.0f', x)
+  return string.format('%d', x)
 end
 
 local function clock()
@@ -35,7 +35,7 @@ local function outlive(key, ttl)
   redis.call('PEXPIRE', key, term(ttl), 'GT')
 end
 
--- What is kept about a whole partition or region goes forty days after it last changed.
+-- What is kept about a whole partition or region goes so long after it last changed.
 local function linger(key)
-  redis.call('PEXPIRE', key, int(40 * 86400000))
+  redis.call('PEXPIRE', key, int(RETENTION_MS))
 end

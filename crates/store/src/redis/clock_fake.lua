@@ -1,7 +1,7 @@
 -- A clock that a test sets, and expiry by it: what a script touches is first purged of what has expired.
 
 local function int(x)
-  return string.format('%.0f', x)
+  return string.format('%d', x)
 end
 
 local fake_prefix, fake_tag = string.match(KEYS[1], '^(.-)({.-})')

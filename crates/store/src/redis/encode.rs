@@ -275,10 +275,10 @@ impl Encoder<'_> {
             .arg(fence.span.from.0)
             .arg(fence.span.until.0)
             .arg(epoch.0)
-            .arg(fence.epoch_began.0);
+            .arg(text::exact("an epoch's beginning", fence.epoch_began.0)?);
         match fence.missing {
             Missing::Full => cmd.arg(-1),
-            Missing::EmptyAt(moment) => cmd.arg(moment.0),
+            Missing::EmptyAt(moment) => cmd.arg(text::exact("a life's beginning", moment.0)?),
         };
         cmd.arg(fence.closed_before.0);
         Ok(cmd)
@@ -319,7 +319,7 @@ impl Encoder<'_> {
     fn end_holds(&self, end: &EndHolds) -> Result<Cmd, StoreError> {
         let mut cmd = self.fenced(Fenced::EndHolds, &end.fence, end.partition)?;
         cmd.arg(text::exact("a hold's id", end.id)?)
-            .arg(end.laid_at.0)
+            .arg(text::exact("a hold's beginning", end.laid_at.0)?)
             .arg(u8::from(end.release));
         for charge in &end.charges {
             cmd.arg(charge.key.as_str())

@@ -18,8 +18,6 @@ local epoch_began = tonumber(ARGV[5])
 local missing_empty_at = tonumber(ARGV[6])
 local closed_before = tonumber(ARGV[7])
 
-local SPAN_MS = 5000
-local RETENTION_MS = 40 * 86400000
 
 local function garbage(key)
   error('unreadable value in ' .. key, 0)

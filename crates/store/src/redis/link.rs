@@ -4,8 +4,8 @@ use crate::StoreError;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::socket2::TcpKeepalive;
 use ::redis::{
-    AsyncConnectionConfig, Client, IntoConnectionInfo, Pipeline, ProtocolVersion, PushInfo,
-    PushKind, RedisError, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, Pipeline, ProtocolVersion,
+    PushInfo, PushKind, RedisError, Value,
 };
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -161,7 +161,13 @@ impl Inner {
 
     /// The next call makes another connection; those that wait on this one still get what comes.
     fn give_up(&self, live: &Live) {
-        live.broken.store(true, Ordering::Release);
+        if !live.broken.swap(true, Ordering::AcqRel) {
+            tracing::warn!(server = %self.server(), "the connection to the store is given up");
+        }
+    }
+
+    fn server(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
     }
 
     async fn connect(&self) -> Result<Live, RedisError> {
@@ -188,6 +194,7 @@ impl Inner {
             heard_ms: Arc::new(AtomicU64::new(self.now_ms())),
         };
         *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
+        tracing::debug!(server = %self.server(), "connected to the store");
         Ok(live)
     }
 }

@@ -1,11 +1,5 @@
 -- Meters, as core::meter and core::schedule have them: the same numbers, the same names, in the same order.
--- Numbers are exact below 2^53. They are written by int() or %.0f: Lua's own way keeps 14 digits.
-
-local HOLDS_MAX = 64
-local HOLD_MAX_MS = 5000
-local ATTEMPTS_TTL_MS = 60000
-local EXACT = 9007199254740992
-local MAX_TTL_MS = 10 * 366 * 86400000
+-- Numbers are exact to 2^53, and written by %d: Lua's own way keeps 14 digits.
 
 local match, gmatch, format = string.match, string.gmatch, string.format
 
@@ -112,7 +106,7 @@ end
 local function write_holds(holds)
   local text = ''
   for _, hold in ipairs(holds) do
-    text = text .. format(';%.0f,%.0f,%.0f', hold.id, hold.units, hold.ends)
+    text = text .. format(';%d,%d,%d', hold.id, hold.units, hold.ends)
   end
   return text
 end
@@ -142,6 +136,33 @@ local function unexpired(holds)
     end
   end
   return kept
+end
+
+-- Settles piece by piece also where a hold runs out: what it held is spent then, and may flow in again.
+local function refill(steps, tokens, from, to, holds)
+  if #holds == 0 then
+    return flow_along(steps, tokens, from, to, 0)
+  end
+  local ends = {}
+  for i = 1, #holds do
+    if from < holds[i].ends and holds[i].ends < to then
+      ends[#ends + 1] = holds[i].ends
+    end
+  end
+  table.sort(ends)
+  ends[#ends + 1] = to
+  local moment = from
+  for i = 1, #ends do
+    local held = 0
+    for k = 1, #holds do
+      if holds[k].ends > moment then
+        held = held + holds[k].units
+      end
+    end
+    tokens = flow_along(steps, tokens, moment, ends[i], held)
+    moment = ends[i]
+  end
+  return tokens
 end
 
 -- === what is stored ===
@@ -250,12 +271,11 @@ local function settle_bucket(s, rule, terms)
   else
     tokens, at, holds = 0, missing_empty_at, {}
   end
-  local before = held_by(holds)
-  tokens = flow_along(s.steps, tokens, at, max(now, at), before)
-  s.tokens = min(tokens, max(s.flow.cap - before, 0))
+  tokens = refill(s.steps, tokens, at, max(now, at), holds)
   s.at = max(at, now)
   s.epoch = epoch
   s.holds = unexpired(holds)
+  s.tokens = min(tokens, max(s.flow.cap - held_by(s.holds), 0))
   see_bucket(s)
 end
 
@@ -306,9 +326,9 @@ end
 local function reading(s)
   if s.steps then
     local flow = s.flow
-    return format('b %.0f %.0f %.0f %.0f %.0f %.0f', s.spendable, s.held, flow.cap, flow.whole, flow.rest, flow.per)
+    return format('b %d %d %d %d %d %d', s.spendable, s.held, flow.cap, flow.whole, flow.rest, flow.per)
   end
-  return format('w %.0f %.0f %.0f', s.label, s.used, s.rights)
+  return format('w %d %d %d', s.label, s.used, s.rights)
 end
 
 local function charge(s, cost, hold)
@@ -359,9 +379,9 @@ end
 local function write_meter(s, ttl)
   local text
   if s.steps then
-    text = format('%.0f,%.0f,%.0f', s.tokens, s.at, s.epoch)
+    text = format('%d,%d,%d', s.tokens, s.at, s.epoch)
   else
-    text = format('%.0f,%.0f', s.used, s.epoch)
+    text = format('%d,%d', s.used, s.epoch)
   end
   if not inside then
     ttl = nil
@@ -380,6 +400,10 @@ local kept = {}
 -- The terms under which the meter of `suffix` stands, if it is traded.
 local function read_traded(suffix)
   local place = base .. 't' .. suffix
+  if redis.call('EXISTS', place) == 0 then
+    kept[place] = false
+    return place, nil
+  end
   local fields = read('HMGET', place, 'v', 's', 'n')
   local version = false
   if fields[1] or fields[3] then

@@ -3,6 +3,6 @@ local version = redis.call('HGET', KEYS[1], 'v') or '0'
 if version ~= ARGV[1] then
   return {'conflict'}
 end
-local next_version = string.format('%.0f', tonumber(version) + 1)
+local next_version = string.format('%d', tonumber(version) + 1)
 redis.call('HSET', KEYS[1], 'v', next_version, 'd', ARGV[2])
 return {'ok', next_version}

@@ -1,6 +1,11 @@
 //! The scripts: Lua sources put together under a clock.
 
+use crate::ATTEMPTS_TTL_MS;
 use apportion_core::Life;
+use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
+use apportion_core::meter::HOLDS_MAX;
+use apportion_core::schedule::{EXACT, MAX_TTL_MS};
+use apportion_core::usage::RETENTION_MS;
 
 /// Which clock the scripts go by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +47,22 @@ const FENCE: &str = include_str!("fence.lua");
 const METER: &str = include_str!("meter.lua");
 const USAGE: &str = include_str!("usage.lua");
 
+/// What the scripts have in common with `core`, said once.
+fn constants() -> String {
+    let constants = [
+        ("SPAN_MS", SPAN_MS),
+        ("HOLD_MAX_MS", HOLD_MAX_MS),
+        ("HOLDS_MAX", HOLDS_MAX as u64),
+        ("ATTEMPTS_TTL_MS", ATTEMPTS_TTL_MS),
+        ("RETENTION_MS", RETENTION_MS),
+        ("MAX_TTL_MS", MAX_TTL_MS),
+        ("EXACT", EXACT),
+    ];
+    constants
+        .map(|(name, n)| format!("local {name} = {n}"))
+        .join("\n")
+}
+
 impl Clock {
     fn prelude(self) -> &'static str {
         match self {
@@ -63,7 +84,8 @@ impl Fenced {
             Self::Rows => &[USAGE, include_str!("rows.lua")],
         };
         format!(
-            "-- {life} {nonce:016x}\n{}\n{FENCE}\n{}",
+            "-- {life} {nonce:016x}\n{}\n{}\n{FENCE}\n{}",
+            constants(),
             clock.prelude(),
             parts.join("\n")
         )
@@ -78,7 +100,7 @@ impl Plain {
             Self::Lease => include_str!("lease.lua"),
             Self::Mark => include_str!("mark.lua"),
         };
-        format!("{}\n{body}", clock.prelude())
+        format!("{}\n{}\n{body}", constants(), clock.prelude())
     }
 }
 

@@ -24,7 +24,7 @@ end
 
 -- `keep_for`: how long the period is to be kept, if this is its first slot.
 local function write_slot(place, actor, admitted, refunded, refused, is_new, keep_for)
-  redis.call('HSET', place, actor, string.format('%.0f,%.0f,%.0f', admitted, refunded, refused))
+  redis.call('HSET', place, actor, string.format('%d,%d,%d', admitted, refunded, refused))
   if is_new and redis.call('HLEN', place) == 1 then
     expire(place, keep_for)
   end

@@ -2,6 +2,8 @@
 //!
 //! `APPORTION_SEED` repeats a run, `APPORTION_HISTORIES` sets how many histories it has.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 #[path = "../common/mod.rs"]
 mod common;
 mod world;
@@ -136,9 +138,8 @@ async fn redis_answers_as_the_embedded_store_does() {
             {
                 println!("{i}: {event:?}");
             }
-            let expected = &world.events[at].reply;
             panic!(
-                "APPORTION_SEED={seed} APPORTION_HISTORIES=1: operation {at} should answer {expected:#?}, answers {got}"
+                "APPORTION_SEED={seed} APPORTION_HISTORIES=1: operation {at} is answered differently\n{got}"
             );
         }
     }

@@ -135,14 +135,14 @@ impl Machine {
     ) {
         let from = message.from().clone();
         if !self.keeper.hear(&message.table, now) || self.jobs.len() >= JOBS_MAX {
-            return;
+            return refuse(token, effects);
         }
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.heard_at = Some(now);
             peer.policies_differ = message.policies != self.digest;
         }
         let Some(regime) = self.keeper.regime() else {
-            return;
+            return refuse(token, effects);
         };
         let fence = regime.fence();
         let mut ops = self.merges(&fence, &regime.state, &message);
@@ -251,9 +251,12 @@ impl Machine {
                     }
                 }
             }
-            Job::Merge { .. } => match replies.into_iter().find_map(Result::err) {
+            Job::Merge { token, .. } => match replies.into_iter().find_map(Result::err) {
                 None => self.merged(job, effects),
-                Some(error) => self.broken(now, &error),
+                Some(error) => {
+                    refuse(token, effects);
+                    self.broken(now, &error);
+                }
             },
             Job::Answer {
                 regime,
@@ -297,7 +300,10 @@ impl Machine {
                         effects.push(Effect::Store { job: id, ops });
                     }
                     Progress::Done => self.reply(&regime, &message, token, work.tell, effects),
-                    Progress::Broken(error) => self.broken(now, &error),
+                    Progress::Broken(error) => {
+                        refuse(token, effects);
+                        self.broken(now, &error);
+                    }
                 }
             }
             Job::Note => {}
@@ -335,7 +341,14 @@ impl Machine {
             }
         }
         if !leads {
-            return self.over(Occasion::Round);
+            // Another node does the region's rounds; this one only greets, to know who is within reach.
+            return self.surveyed(
+                &regime,
+                Occasion::Round,
+                BTreeMap::new(),
+                BTreeMap::new(),
+                effects,
+            );
         }
         let store_now = self.store_now(now);
         let ahead: Vec<MeterId> = ids
@@ -485,6 +498,10 @@ impl Machine {
             self.keeper.look_again(now);
         }
     }
+}
+
+fn refuse(token: Option<u64>, effects: &mut Vec<Effect>) {
+    effects.extend(token.map(|token| Effect::Refuse { token }));
 }
 
 /// Own slots, and those of lives that are over: the rest their own regions send.

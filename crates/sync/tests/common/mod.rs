@@ -49,7 +49,6 @@ pub(crate) struct Link {
 }
 
 pub(crate) struct Node {
-    pub(crate) region: Region,
     pub(crate) store: MemoryStore,
     pub(crate) handle: Handle,
     pub(crate) driver: JoinHandle<()>,
@@ -286,7 +285,6 @@ impl Node {
             let clock = Arc::clone(&clock);
             move || clock()
         });
-        let region = config.region.clone();
         let shutdown = CancellationToken::new();
         let (handle, driver) = spawn(Setup {
             machine: config,
@@ -299,7 +297,6 @@ impl Node {
         let serving = serve(listener, service, shutdown.clone());
         let server = tokio::spawn(async move { serving.await.unwrap() });
         Self {
-            region,
             store,
             handle,
             driver,

@@ -1,0 +1,407 @@
+//! Operations on one partition, drawn at the edges of what was answered before.
+
+use super::*;
+
+impl World {
+    pub(super) fn step(&mut self) {
+        if self.chance(35) {
+            self.pass_time();
+        }
+        match self.below(100) {
+            0..37 => self.decide(),
+            37..49 => self.end_holds(),
+            49..63 => self.swap(),
+            63..68 => self.read(),
+            68..72 => self.feed(),
+            72..75 => self.ack(),
+            75..82 => self.merge(),
+            82..85 => self.usage(),
+            85..87 => self.traded(),
+            87..93 => self.region(),
+            93..95 => self.new_rule(),
+            95 => self.fill_with_holds(),
+            96 => self.new_epoch(),
+            97 => self.begin_if(30),
+            98 => self.attach(),
+            _ => self.look_at_everything(),
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let forward = match self.below(12) {
+            0 | 1 => self.below(3),
+            2 | 3 => self.below(100),
+            4 | 5 => self.below(2_000),
+            6 => self.below(10_000),
+            7 => self.below(200_000),
+            8 => match self.below(8) {
+                0 => self.below(YEAR_MS),
+                1 => self.below(2 * 86_400_000),
+                _ => self.below(3_600_000),
+            },
+            9 | 10 => match self.tick.take() {
+                Some(tick) if tick < 2 * YEAR_MS => (tick + self.below(3)).saturating_sub(1),
+                _ => 1,
+            },
+            _ => {
+                let back = match self.below(4) {
+                    0 => self.below(100_000),
+                    _ => self.below(3_000),
+                };
+                self.now = self.now.minus(back);
+                return;
+            }
+        };
+        self.now = self.now.plus(forward);
+    }
+
+    fn charges(&mut self, keys: &[Key], fence: Fence) -> Vec<Charge> {
+        let mut charges: Vec<Charge> = Vec::new();
+        for _ in 0..1 + self.below(4) {
+            let key = keys.choose(&mut self.rng).unwrap().clone();
+            if charges.iter().any(|c| c.key == key) && self.chance(90) {
+                continue;
+            }
+            charges.push(Charge {
+                rule: self.rules[&key].clone(),
+                key,
+                cost: 0,
+                units: self.below(1_000),
+                usage_ms: match self.chance(60) {
+                    true => Some(self.pick(&USAGE_MS)),
+                    false => None,
+                },
+                shadow: self.chance(10),
+            });
+        }
+        let peeked = self.apply(Op::Decide(Decide {
+            fence,
+            partition: keys[0].partition(),
+            mode: Mode::Peek,
+            charges: charges.clone(),
+        }));
+        if let Ok(Reply::Decided(decided)) = peeked {
+            for (charge, answer) in charges.iter_mut().zip(decided.answers) {
+                charge.cost = self.cost(&answer.reading);
+            }
+        }
+        charges
+    }
+
+    fn decide(&mut self) {
+        let keys = self.subject();
+        let fence = self.fence();
+        let charges = self.charges(&keys, fence);
+        let mode = match self.below(10) {
+            0 => Mode::Peek,
+            1..6 => Mode::Charge,
+            _ => Mode::Hold {
+                id: match self.below(4) {
+                    0 => (1 << 53) - self.below(3),
+                    _ => self.below(6),
+                },
+                ttl_ms: match self.below(4) {
+                    0 => self.below(3),
+                    _ => self.below(5_001),
+                },
+            },
+        };
+        self.run_decide(Decide {
+            fence,
+            partition: keys[0].partition(),
+            mode,
+            charges,
+        });
+    }
+
+    fn run_decide(&mut self, decide: Decide) {
+        for charge in &decide.charges {
+            let label = match charge.rule {
+                Rule::Window { per_ms, .. } => Some(label_at(self.now, per_ms)),
+                Rule::Bucket { .. } => None,
+            };
+            let key = charge.key.clone();
+            self.ids.insert(MeterId { key, label });
+            if let Some(period_ms) = charge.usage_ms {
+                let start = period_start(self.now, period_ms);
+                self.periods.insert((charge.key.clone(), start));
+            }
+        }
+        let reply = self.apply(Op::Decide(decide.clone()));
+        let Ok(Reply::Decided(decided)) = reply else {
+            return;
+        };
+        for (charge, answer) in decide.charges.iter().zip(&decided.answers) {
+            if let Reading::Bucket {
+                spendable, flow, ..
+            } = answer.reading
+                && !answer.fits
+            {
+                self.tick = flow.time_for(charge.cost - spendable.min(charge.cost));
+            }
+        }
+        if let Mode::Hold { id, .. } = decide.mode
+            && decided.admitted
+        {
+            self.holds.push(EndHolds {
+                fence: decide.fence,
+                partition: decide.partition,
+                id,
+                laid_at: self.now,
+                release: false,
+                charges: decide.charges,
+            });
+        }
+    }
+
+    fn fill_with_holds(&mut self) {
+        let keys = self.subject();
+        let fence = self.fence();
+        let mut charges = self.charges(&keys, fence);
+        for charge in &mut charges {
+            charge.cost = charge.cost.min(2);
+        }
+        for id in 0..70 {
+            self.run_decide(Decide {
+                fence,
+                partition: keys[0].partition(),
+                mode: Mode::Hold { id, ttl_ms: 5_000 },
+                charges: charges.clone(),
+            });
+        }
+    }
+
+    fn end_holds(&mut self) {
+        if self.holds.is_empty() {
+            return;
+        }
+        let at = self.rng.random_range(0..self.holds.len());
+        let mut end = match self.chance(70) {
+            true => self.holds.swap_remove(at),
+            false => self.holds[at].clone(),
+        };
+        end.fence = self.fence();
+        end.release = self.chance(70);
+        if self.chance(5) {
+            end.laid_at = self.moment();
+        }
+        if self.chance(5) {
+            end.id = self.below(6);
+        }
+        for charge in &end.charges {
+            if let Some(period_ms) = charge.usage_ms {
+                let start = period_start(end.laid_at, period_ms);
+                self.periods.insert((charge.key.clone(), start));
+            }
+        }
+        let _ = self.apply(Op::EndHolds(end));
+    }
+
+    fn swap(&mut self) {
+        let key = self.key();
+        let rule = self.rules[&key].clone();
+        let label = match (&rule, self.below(20)) {
+            (Rule::Window { per_ms, .. }, n) => {
+                let label = label_at(self.now, *per_ms);
+                match n {
+                    0 => None,
+                    1 => Some(label.saturating_sub(1)),
+                    2 if self.chance(20) => Some(u64::MAX - self.below(2)),
+                    2..6 => Some(label + 1),
+                    _ => Some(label),
+                }
+            }
+            (Rule::Bucket { .. }, 0) => Some(self.below(3)),
+            (Rule::Bucket { .. }, _) => None,
+        };
+        let id = MeterId { key, label };
+        self.ids.insert(id.clone());
+        let fence = self.fence();
+        let read = self.apply(Op::Read {
+            fence,
+            partition: id.key.partition(),
+            ids: vec![id.clone()],
+        });
+        let Ok(Reply::Snapshots { snapshots, .. }) = read else {
+            return;
+        };
+        let traded = snapshots[0].traded.as_ref();
+        let mut expect = traded.map_or(0, |t| t.version);
+        let used = match &snapshots[0].meter {
+            Some(Meter::Window(window)) => window.used,
+            _ => 0,
+        };
+        if self.chance(10) {
+            expect = self.below(4);
+        }
+        let of_window = matches!(rule, Rule::Window { .. }) != self.chance(2);
+        let terms = match of_window {
+            true => Terms::Window {
+                delta: {
+                    let base = label.map_or(0, |label| rule.window_base(label));
+                    let exactly = used as i64 - base as i64;
+                    match self.below(5) {
+                        0 => exactly,
+                        1 => exactly - 1,
+                        2 => -(base as i64) - 1,
+                        _ => exactly + self.below(20) as i64,
+                    }
+                },
+            },
+            false => {
+                let steps = 1 + self.below(8);
+                let schedule = self.schedule(steps);
+                let least = schedule.least_cap();
+                Terms::Bucket {
+                    epoch: match self.chance(90) {
+                        true => self.record.epoch,
+                        false => Epoch(self.below(4) as u32),
+                    },
+                    own_cap: match self.chance(50) {
+                        true => least,
+                        false => self.below(least + 1),
+                    },
+                    schedule,
+                }
+            }
+        };
+        let allotment = (0..self.below(40)).map(|_| self.rng.random()).collect();
+        let keep_until = match self.below(10) {
+            0 => self.now.minus(self.below(10_000)),
+            1 | 2 => self.now.plus(self.below(1_000)),
+            _ => self.now.plus(self.below(100_000_000)),
+        };
+        let _ = self.apply(Op::Swap(Swap {
+            fence,
+            id,
+            rule,
+            expect,
+            terms,
+            allotment,
+            keep_until,
+        }));
+    }
+
+    fn read(&mut self) {
+        let partition = self.partition();
+        let fence = self.fence();
+        let of = |id: &&MeterId| id.key.partition() == partition;
+        let ids = self.ids.iter().filter(of).cloned().collect();
+        let _ = self.apply(Op::Read {
+            fence,
+            partition,
+            ids,
+        });
+    }
+
+    fn reader(&mut self) -> String {
+        self.pick(&["eu", "us"]).into()
+    }
+
+    fn feed(&mut self) {
+        let op = Op::Feed {
+            fence: self.fence(),
+            partition: self.partition(),
+            reader: self.reader(),
+            limit: self.pick(&[0, 1, 2, 5, 300]),
+        };
+        if let Ok(Reply::Feed(page)) = self.apply(op) {
+            self.feed_seq = page.seq;
+        }
+    }
+
+    fn ack(&mut self) {
+        let op = Op::Ack {
+            fence: self.fence(),
+            partition: self.partition(),
+            reader: self.reader(),
+            seq: match self.chance(80) {
+                true => self.feed_seq,
+                false => self.below(self.feed_seq + 3),
+            },
+        };
+        let _ = self.apply(op);
+    }
+
+    fn merge(&mut self) {
+        let fence = self.fence();
+        let keys = self.subject();
+        let mut slots = vec![];
+        for _ in 0..1 + self.below(4) {
+            let key = keys.choose(&mut self.rng).unwrap().clone();
+            let period_ms = self.pick(&USAGE_MS);
+            let period = period_start(self.moment(), period_ms);
+            self.periods.insert((key.clone(), period));
+            let nothing = self.chance(20);
+            let mut count = || match self.below(10) {
+                _ if nothing => 0,
+                0 | 1 => 0,
+                2 => 1 << 53,
+                _ => self.below(10_000),
+            };
+            let counts = Counts {
+                admitted: count(),
+                refunded: count(),
+                refused: count(),
+            };
+            let (mut key, mut period, mut actor) = (key, period, self.actor());
+            if self.chance(30)
+                && let Some(earlier) = self.merged.choose(&mut self.rng)
+                && earlier.key.partition() == keys[0].partition()
+            {
+                (key, period) = (earlier.key.clone(), earlier.period);
+                actor = earlier.slot.actor.clone();
+            }
+            let keep_until = match self.below(8) {
+                0 => self.now.minus(self.below(100)),
+                1..4 => self.now.plus(self.below(5_000)),
+                _ => self.now.plus(self.below(5_000_000)),
+            };
+            let slot = Slot { actor, counts };
+            slots.push(UsageSlot {
+                key,
+                period,
+                keep_until,
+                slot,
+            });
+            self.merged.extend(slots.last().cloned());
+        }
+        let partition = keys[0].partition();
+        let _ = self.apply(Op::Merge {
+            fence,
+            partition,
+            slots,
+        });
+    }
+
+    pub(super) fn actor(&mut self) -> Actor {
+        Actor {
+            region: Region::new(self.pick(&["us-east", "us"])),
+            // As text, the second comes before the first.
+            life: Life::from_random(self.pick(&[3, 61])),
+        }
+    }
+
+    fn usage(&mut self) {
+        let fence = self.fence();
+        let key = self.key();
+        let of = |(k, _): &&(Key, StoreMs)| *k == key;
+        let starts = self.periods.iter().filter(of).map(|(_, s)| *s).collect();
+        let partition = key.partition();
+        let _ = self.apply(Op::Usage {
+            fence,
+            partition,
+            key,
+            starts,
+        });
+    }
+
+    fn traded(&mut self) {
+        let op = Op::Traded {
+            fence: self.fence(),
+            partition: self.partition(),
+            limit: self.pick(&[0, 1, 2, 5, 300]),
+        };
+        let _ = self.apply(op);
+    }
+}
