@@ -33,11 +33,11 @@ impl Demand {
     }
 }
 
-/// The part of a base of `base_ppb` that is never lent. None where it would not hold one unit: a floor that can't
-/// admit anything serves nobody.
+/// The part of a base of `base_ppb` that is never lent. None where its part of the burst would not hold one unit: a
+/// floor that can't admit anything serves nobody.
 pub fn floor_ppb(base_ppb: u64, burst: u64) -> u64 {
     let floor = base_ppb * FLOOR_PERCENT / 100;
-    if u128::from(burst) * u128::from(FLOOR_PERCENT) >= 100 {
+    if u128::from(burst) * u128::from(floor) >= u128::from(PPB) {
         floor
     } else {
         0
@@ -125,6 +125,15 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_floor_that_can_not_admit_one_unit_is_none() {
+        let third = PPB / 3;
+        assert_eq!(floor_ppb(third, 60), 0, "0.4 units");
+        assert_eq!(floor_ppb(third, 150), 0, "just below one");
+        assert_eq!(floor_ppb(third, 151), third / 50);
+        assert_eq!(floor_ppb(PPB, 50), PPB / 50);
     }
 
     #[test]

@@ -10,11 +10,9 @@ pub const SPAN_MS: u64 = 5_000;
 pub const CHECK_MS: u64 = 1_000;
 /// By how much the clocks of stores and nodes may run fast or slow against each other: one part in a thousand.
 pub const DRIFT_PPM: u64 = 1_000;
-/// A node that starts may go on from another's anchor if it is no older than this; else the epoch is over.
-pub const TAKEOVER_MS: u64 = SPAN_MS / 2;
-/// What every timer that protects the sum waits beyond its due: three spans, for steps that nobody can see, and half a
-/// span for a take-over on each side.
-pub const MARGIN_MS: u64 = 3 * SPAN_MS + 2 * TAKEOVER_MS;
+/// What every timer that protects the sum waits beyond its due: three spans, for steps that nobody can see, and one for
+/// a take-over of the anchor on each side.
+pub const MARGIN_MS: u64 = 5 * SPAN_MS;
 /// The longest that anything is held out of a meter. Below [`MARGIN_MS`], so that what was held on borrowed share is
 /// settled before the lender can use that share again.
 pub const HOLD_MAX_MS: u64 = 5_000;

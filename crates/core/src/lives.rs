@@ -41,8 +41,10 @@ pub struct RegionState {
     pub epoch_began: StoreMs,
     /// The newest moment of store time that a node has checked against its own clock.
     pub anchor: StoreMs,
-    /// When a node last went on from an anchor that wasn't its own.
+    /// When a node last went on from the anchor of another that was gone.
     pub taken_over_at: StoreMs,
+    /// The newest revision of the policies that a node brought.
+    pub revision: u64,
     /// The latest moment that was ever an anchor: windows that ended before it are closed.
     pub high_water: StoreMs,
     /// Each peer's present life, as last heard.
@@ -111,6 +113,7 @@ impl RegionState {
             epoch_began: now,
             anchor: now,
             taken_over_at: StoreMs(0),
+            revision: 0,
             high_water: now,
             present: Heard::new(),
             began: BTreeMap::new(),

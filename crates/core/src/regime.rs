@@ -1,7 +1,7 @@
 //! What a node goes by: its region's state and the span in which it trusts the store's clock, and what they make of
 //! each policy.
 
-use crate::allotment::{Loans, Timing, Transfers};
+use crate::allotment::{LentAll, Loans, Timing, Transfers};
 use crate::demand::floor_ppb;
 use crate::fence::{Fence, Span};
 use crate::ids::{Actor, StoreMs};
@@ -66,7 +66,7 @@ impl Regime {
     /// What a swap lays down for a key with these loans.
     pub fn loan_terms(&self, policy: &Policy, rate: Rate, loans: &Loans, now: StoreMs) -> Terms {
         let (base, floor) = self.base_and_floor(policy, rate);
-        let own = loans.own_ppb(base, floor, self.state.lent_all(self.timing));
+        let own = loans.own_ppb(base, floor, self.lent_all(policy));
         Terms::Bucket {
             epoch: self.state.epoch,
             schedule: self.schedule(policy, rate, loans, now),
@@ -98,15 +98,23 @@ impl Regime {
     /// What may be lent of the base at `now`: nothing while all of it counts as lent.
     pub fn lendable_ppb(&self, policy: &Policy, rate: Rate, now: StoreMs) -> u64 {
         let (base, floor) = self.base_and_floor(policy, rate);
-        match self.state.lent_all(self.timing) {
+        match self.lent_all(policy) {
             Some(lent) if now < lent.until => 0,
             _ => base - floor,
         }
     }
 
+    /// Until when all that may be lent counts as lent. Where no other region shares the budget, nobody can have
+    /// borrowed any of it.
+    pub fn lent_all(&self, policy: &Policy) -> Option<LentAll> {
+        self.state
+            .lent_all(self.timing)
+            .filter(|_| policy.weights.len() > 1)
+    }
+
     fn schedule(&self, policy: &Policy, rate: Rate, loans: &Loans, now: StoreMs) -> Schedule {
         let (base, floor) = self.base_and_floor(policy, rate);
-        let shares = loans.shares(base, floor, self.state.lent_all(self.timing), now);
+        let shares = loans.shares(base, floor, self.lent_all(policy), now);
         Schedule::new(shares.into_iter().map(|(from, ppb)| Step {
             from,
             flow: rate.share(ppb),

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn rules_outlive_an_anchor_and_no_more() {
-        let policies = testing::policies(testing::BUCKET_AND_POOL);
+        let two = testing::BUCKET_AND_POOL.replace("[\"us-east\"]", "[\"us-east\", \"eu-west\"]");
+        let policies = testing::policies(&two);
         let regime = Arc::new(regime_at("us-east", StoreMs(1_000_000), policies.revision));
         let before = Prepared::new(&regime, &policies, None);
 
@@ -110,7 +111,7 @@ mod tests {
             let after = Prepared::new(regime, &policies, Some(&before));
             assert_ne!(before.rules, after.rules);
         }
-        let others = testing::policies(&testing::BUCKET_AND_POOL.replace("= 60", "= 61"));
+        let others = testing::policies(&two.replace("= 60", "= 61"));
         let after = Prepared::new(&regime, &others, Some(&before));
         assert_ne!(before.rules, after.rules);
     }

@@ -4,7 +4,7 @@ use crate::config::{ConfigErrors, OnEmpty, StoreUrl, SyncConfig, load_policies};
 use crate::load::{self, LoadOptions};
 use crate::node::Parts;
 use crate::store::AnyStore;
-use crate::{Node, RunError, bind, end, metrics, run_faces};
+use crate::{Node, RunError, bind, end, metrics, run_faces, watch_for_misfit};
 use apportion_core::{PolicySet, Region};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -100,6 +100,11 @@ pub async fn dev(options: DevOptions, shutdown: CancellationToken) -> Result<(),
         () = announce(&options, &nodes) => {}
         () = shutdown.cancelled() => {}
     }
+    let misfits: Vec<_> = nodes
+        .iter()
+        .map(|node| watch_for_misfit(node.clone(), shutdown.clone()))
+        .collect();
+    let misfits = tokio::spawn(futures_util::future::join_all(misfits));
     if options.load {
         tasks.push(tokio::spawn(load::drive(
             nodes,
@@ -112,7 +117,12 @@ pub async fn dev(options: DevOptions, shutdown: CancellationToken) -> Result<(),
             .map_err(|error| RunError::Failed(format!("a region's service ended: {error}")))?;
     }
     end(tasks).await;
-    Ok(())
+    let found = misfits.await.unwrap_or_default();
+    found
+        .into_iter()
+        .flatten()
+        .next()
+        .map_or(Ok(()), |why| Err(RunError::Configuration(why)))
 }
 
 /// Says of each region when it can admit, and then that all can.

@@ -86,14 +86,14 @@ pub async fn serve(config: &Path, shutdown: CancellationToken) -> Result<(), Run
     let (node, tasks) = Node::start(parts, sync, &stop)?;
     let ((), misfit) = tokio::join!(
         run_faces(node.clone(), http, grpc, stop.clone()),
-        watch_for_misfit(&node, &stop)
+        watch_for_misfit(node, stop.clone())
     );
     end(tasks).await;
     misfit.map_or(Ok(()), |why| Err(RunError::Configuration(why)))
 }
 
 /// Ends the node as soon as its store shows that it can't ever serve as it was configured.
-async fn watch_for_misfit(node: &Node, stop: &CancellationToken) -> Option<String> {
+async fn watch_for_misfit(node: Node, stop: CancellationToken) -> Option<String> {
     loop {
         stop.run_until_cancelled(tokio::time::sleep(MISFIT_LOOK))
             .await?;

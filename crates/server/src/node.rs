@@ -382,6 +382,13 @@ impl Node {
                 sync.region
             ));
         }
+        if let Some(newer) = sync.behind {
+            return Some(format!(
+                "policies: revision {} is behind: a node with revision {newer} has been at this region's store; \
+                 expected that file, or a newer one",
+                self.0.policies.revision
+            ));
+        }
         let policy = sync.redefined.first()?;
         Some(format!(
             "policy {policy}: the store has another definition of it on record under the same version; expected a \

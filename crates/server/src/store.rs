@@ -5,15 +5,18 @@ use apportion_core::StoreMs;
 use apportion_store::RedisStore;
 use apportion_store::{Memory, MemoryStore, Op, Reply, Store, StoreError};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::error;
 
 /// Begins the names of all keys.
 const PREFIX: &str = "ap";
 /// The oldest Redis whose scripts and replies are as expected.
 const REDIS_MAJOR_MIN: u32 = 7;
+
+/// How often a Redis is asked whether it still may hold budgets.
+const INSPECT_EVERY: Duration = Duration::from_secs(10);
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -27,7 +30,8 @@ pub enum AnyStore {
 pub struct Guarded {
     store: RedisStore,
     shown: String,
-    fit: Arc<AtomicBool>,
+    /// When it was last found fit.
+    fit: Arc<Mutex<Option<Instant>>>,
     told: Arc<AtomicBool>,
 }
 
@@ -69,12 +73,17 @@ impl Guarded {
         // Nothing goes on without a look, so that is where to ask.
         let looks = ops.contains(&Op::Look);
         if looks
-            && !self.fit.load(Ordering::Relaxed)
+            && !self.was_fit_lately()
             && let Err(error) = self.inspect().await
         {
             return ops.iter().map(|_| Err(error.clone())).collect();
         }
         self.store.call(ops).await
+    }
+
+    fn was_fit_lately(&self) -> bool {
+        let fit = *self.fit.lock().expect("nothing panics while it is held");
+        fit.is_some_and(|at| at.elapsed() < INSPECT_EVERY)
     }
 
     async fn inspect(&self) -> Result<(), StoreError> {
@@ -93,21 +102,23 @@ impl Guarded {
                 found.connected_replicas
             ))
         } else {
-            found
-                .maxmemory_policy
-                .filter(|policy| policy != "noeviction")
-                .map(|policy| {
-                    format!("its maxmemory-policy is {policy}, which may evict spent budget; expected noeviction")
-                })
+            match found.maxmemory_policy.as_deref() {
+                Some("noeviction") => None,
+                Some(policy) => Some(format!(
+                    "its maxmemory-policy is {policy}, which may evict spent budget; expected noeviction"
+                )),
+                None => Some("it doesn't say its maxmemory-policy; expected noeviction".into()),
+            }
         };
         match unfit {
             None => {
-                self.fit.store(true, Ordering::Relaxed);
+                *self.fit.lock().expect("nothing panics while it is held") = Some(Instant::now());
+                self.told.store(false, Ordering::Relaxed);
                 Ok(())
             }
             Some(reason) => {
                 if !self.told.swap(true, Ordering::Relaxed) {
-                    error!(store = %self.shown, %reason, "this Redis can't hold budgets; the node stays not ready");
+                    error!(store = %self.shown, %reason, "this Redis can't hold budgets; nothing new is started on it");
                 }
                 Err(StoreError::Rejected(reason))
             }

@@ -148,7 +148,8 @@ pub struct World {
     keys: Vec<(Arc<Policy>, Key)>,
     audit: Audit,
     outcome: Outcome,
-    busy: usize,
+    /// The region that most of the traffic goes to; all alike where there is none.
+    busy: Option<usize>,
     /// How the traffic of this run is: in a thousand, what goes to any region instead of the busy one.
     spread: u32,
     requests_per_s: u64,
@@ -206,7 +207,7 @@ impl World {
                 })
             })
             .collect();
-        let spread = *[0, 200, 1000].choose(&mut rng).expect("there are choices");
+        let spread = *[0, 50, 300].choose(&mut rng).expect("there are choices");
         let fond = *[0, 700, 1000].choose(&mut rng).expect("there are choices");
         let requests_per_s = setup.requests_per_s * rng.random_range(1..=3);
         let favourite = rng.random_range(0..keys.len());
@@ -224,7 +225,7 @@ impl World {
             keys,
             audit: Audit::default(),
             outcome: Outcome::default(),
-            busy: 0,
+            busy: Some(0),
             spread,
             requests_per_s,
             fond,
@@ -561,14 +562,16 @@ impl World {
         let at = self.now + self.rng.random_range(0..=gap * 2);
         self.at(at, Event::Request);
         if self.rng.random_ratio(1, 300) {
-            self.busy = self.rng.random_range(0..self.setup.regions);
+            let which = self.rng.random_range(0..=self.setup.regions);
+            self.busy = (which < self.setup.regions).then_some(which);
         }
         let here = if self.setup.one_sided {
             0
-        } else if self.rng.random_ratio(self.spread, 1000) {
-            self.rng.random_range(0..self.setup.regions)
         } else {
-            self.busy
+            let busy = self
+                .busy
+                .filter(|_| !self.rng.random_ratio(self.spread, 1000));
+            busy.unwrap_or_else(|| self.rng.random_range(0..self.setup.regions))
         };
         let node = here * self.setup.nodes + self.rng.random_range(0..self.setup.nodes);
         let which = if self.rng.random_ratio(self.fond, 1000) {

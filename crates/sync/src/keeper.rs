@@ -5,7 +5,7 @@
 
 use crate::track::Mono;
 use apportion_core::allotment::Timing;
-use apportion_core::fence::{CHECK_MS, DRIFT_PPM, Span, TAKEOVER_MS};
+use apportion_core::fence::{CHECK_MS, DRIFT_PPM, Span};
 use apportion_core::lives::{LifeTable, OnEmpty, RegionState, Standing};
 use apportion_core::{Life, Record, Regime, Region, StoreMs};
 use apportion_store::{Looked, Op, Reply, StoreError};
@@ -41,6 +41,8 @@ pub(crate) struct Keeper {
     due: Mono,
     /// Policies whose definition isn't the one that this store has on record under the same version.
     pub(crate) redefined: BTreeSet<String>,
+    /// The store has seen a node with this newer revision of the policies.
+    pub(crate) behind: Option<u64>,
     /// The store holds the state of this other region, and isn't touched.
     pub(crate) foreign: Option<Region>,
 }
@@ -69,6 +71,10 @@ struct Check {
     store: StoreMs,
     life: Life,
     epoch: apportion_core::Epoch,
+    /// The region's anchor then.
+    anchor: StoreMs,
+    /// This node's looks reach back to that anchor without a gap.
+    is_bridged: bool,
 }
 
 /// What a step of the keeper leads to.
@@ -107,6 +113,7 @@ impl Keeper {
             heard: Vec::new(),
             due: 0,
             redefined: BTreeSet::new(),
+            behind: None,
             foreign: None,
         }
     }
@@ -114,7 +121,8 @@ impl Keeper {
     /// What this node may go by now. `None` before its first contact with the store, and as long as its policies
     /// aren't those that the store's counts were made under.
     pub(crate) fn regime(&self) -> Option<Regime> {
-        let (_, state) = self.view.as_ref().filter(|_| self.redefined.is_empty())?;
+        let fits = self.redefined.is_empty() && self.behind.is_none();
+        let (_, state) = self.view.as_ref().filter(|_| fits)?;
         self.adopted
             .filter(|record| *record == state.record(self.revision))?;
         Some(Regime {
@@ -249,28 +257,19 @@ impl Keeper {
                     self.on_empty,
                     &self.peers,
                 );
-                (
-                    born,
-                    if quick {
-                        Span::after(now)
-                    } else {
-                        Span::never()
-                    },
-                )
+                (born, trusted(quick, now))
             }
-            Some((_, state)) if state.fingerprint != fingerprint => {
-                let span = if quick {
-                    Span::after(now)
-                } else {
-                    Span::never()
-                };
-                (state.clone().reborn(fresh, &fingerprint, now), span)
-            }
+            Some((_, state)) if state.fingerprint != fingerprint => (
+                state.clone().reborn(fresh, &fingerprint, now),
+                trusted(quick, now),
+            ),
             Some((_, state)) => self.vouch(state.clone(), sent, received, now),
         };
         for table in &self.heard {
             next = next.hear(table, &self.peers).unwrap_or(next);
         }
+        next.revision = next.revision.max(self.revision);
+        self.behind = (next.revision > self.revision).then_some(next.revision);
         self.redefined.clear();
         for (id, digest) in &self.policies {
             let known = *next.policies.entry(id.clone()).or_insert(*digest);
@@ -284,6 +283,8 @@ impl Keeper {
             store: now,
             life: next.life,
             epoch: next.epoch,
+            anchor: next.anchor,
+            is_bridged: self.is_bridged(stored.as_ref().map(|(_, state)| state), &next),
         });
         if stored.as_ref().is_some_and(|(_, state)| *state == next) {
             self.heard.clear();
@@ -317,33 +318,14 @@ impl Keeper {
             .filter(|c| c.life == state.life && c.epoch == state.epoch);
         let quick = received - sent <= LOOK_MAX_MS;
         let Some(last) = last else {
-            // Nothing of our own to compare with: another node's anchor, if it is fresh, and not time after time.
-            let since = now.since(state.taken_over_at);
-            let fresh = state.anchor <= now && now.since(state.anchor) <= TAKEOVER_MS;
-            if fresh && state.epoch_began == state.anchor {
-                // The epoch has only just begun.
+            // Nothing of our own to compare with yet. An anchor that is fresh is good for what is left of its span; to
+            // move it takes a look more.
+            if in_span {
                 let span = Span::after(state.anchor);
                 return (state, span);
             }
-            if fresh && (state.taken_over_at == StoreMs(0) || since > self.timing.reclaim_ms()) {
-                let span = Span::after(state.anchor);
-                return (
-                    RegionState {
-                        taken_over_at: now,
-                        ..state
-                    },
-                    span,
-                );
-            }
             let next = state.next_epoch(now);
-            return (
-                next,
-                if quick {
-                    Span::after(now)
-                } else {
-                    Span::never()
-                },
-            );
+            return (next, trusted(quick, now));
         };
         if received <= last.sent {
             return (state, self.span);
@@ -357,14 +339,7 @@ impl Keeper {
             && elapsed <= most + drift(most);
         if !steady || !in_span {
             let next = state.next_epoch(now);
-            return (
-                next,
-                if quick {
-                    Span::after(now)
-                } else {
-                    Span::never()
-                },
-            );
+            return (next, trusted(quick, now));
         }
         if !quick || least < CHECK_MS / 2 {
             return (state, self.span);
@@ -372,10 +347,35 @@ impl Keeper {
         // Another node may have moved the region's anchor just now; ours is as good for our own calls.
         let span = Span::after(now);
         if now.since(state.anchor) < CHECK_MS / 2 {
-            (state, span)
-        } else {
-            (state.anchored(now), span)
+            return (state, span);
         }
+        if last.is_bridged || state.anchor > last.anchor {
+            return (state.anchored(now), span);
+        }
+        // Nobody else moved it since our first look: the node that did is gone, and what the clock did between its last
+        // look and our first nobody saw. One such gap is in the margins of every timer; two within it aren't.
+        let again = state.taken_over_at != StoreMs(0)
+            && now.since(state.taken_over_at) <= self.timing.reclaim_ms();
+        if again {
+            return (state.next_epoch(now), span);
+        }
+        let taken = RegionState {
+            taken_over_at: now,
+            ..state
+        };
+        (taken.anchored(now), span)
+    }
+
+    /// Whether this node's own looks reach back to the region's anchor without a gap: it set that anchor, or another
+    /// node moved it between two of these looks.
+    fn is_bridged(&self, before: Option<&RegionState>, next: &RegionState) -> bool {
+        let last = self
+            .last
+            .filter(|c| c.life == next.life && c.epoch == next.epoch);
+        let moved = before.is_none_or(|b| {
+            b.anchor != next.anchor || b.life != next.life || b.epoch != next.epoch
+        });
+        moved || last.is_some_and(|last| last.is_bridged || next.anchor > last.anchor)
     }
 
     /// Binds to the life and writes its record wherever that isn't known to be done.
@@ -383,6 +383,9 @@ impl Keeper {
         let Some((version, state)) = &self.view else {
             return self.failed(now);
         };
+        if self.behind.is_some() || !self.redefined.is_empty() {
+            return self.settled(now);
+        }
         let record = state.record(self.revision);
         let life = (state.life, state.fingerprint.clone());
         if self.adopted == Some(record) && self.attached.as_ref() == Some(&life) {
@@ -413,5 +416,14 @@ impl Keeper {
                     .iter()
                     .all(|peer| state.present.contains_key(peer))
         })
+    }
+}
+
+/// The span that begins with a look, if that was quick enough to say when it was.
+fn trusted(quick: bool, now: StoreMs) -> Span {
+    if quick {
+        Span::after(now)
+    } else {
+        Span::never()
     }
 }

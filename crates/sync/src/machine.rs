@@ -236,6 +236,11 @@ impl Machine {
         self.keeper.redefined.iter().map(String::as_str)
     }
 
+    /// The newer revision of the policies that this region's store has seen.
+    pub fn behind(&self) -> Option<u64> {
+        self.keeper.behind
+    }
+
     /// The region whose store this node was given by mistake.
     pub fn foreign(&self) -> Option<&Region> {
         self.keeper.foreign.as_ref()

@@ -84,7 +84,10 @@ pub(crate) struct WindowNow {
     pub(crate) base: u64,
     pub(crate) used: u64,
     pub(crate) left: u64,
+    /// It has no rights now.
     pub(crate) closed: bool,
+    /// It never will have any again.
+    pub(crate) over: bool,
 }
 
 impl Plan {
@@ -179,7 +182,7 @@ impl Scene<'_> {
         };
         let loans = loans.at(self.regime.state.epoch, self.now);
         let (base, floor) = self.regime.base_and_floor(self.policy, rate);
-        let lent_all = self.regime.state.lent_all(self.regime.timing);
+        let lent_all = self.regime.lent_all(self.policy);
         let share = loans
             .shares(base, floor, lent_all, self.now)
             .first()
@@ -226,7 +229,8 @@ impl Scene<'_> {
         };
         let terms = snapshot.traded.as_ref().and_then(|t| t.terms.as_ref());
         let settled = Window::settle(meter, label, &rule, terms, self.fence, self.now);
-        let over = label_bounds(label, per_ms).1 <= self.now;
+        let end = label_bounds(label, per_ms).1;
+        let over = end <= self.now.max(self.fence.closed_before);
         WindowNow {
             transfers,
             label,
@@ -235,6 +239,7 @@ impl Scene<'_> {
             used: settled.window.used,
             left: settled.reading.available(),
             closed: settled.closed || over,
+            over,
         }
     }
 
@@ -646,7 +651,7 @@ fn answer_window(
             brought = true;
         }
         // A row of a window that is over is of no more use, but mustn't be sent for ever.
-        let units = if w.closed {
+        let units = if w.over {
             row.units
         } else {
             received_from(&transfers, from)

@@ -25,6 +25,8 @@ pub struct SyncStatus {
     pub peers: BTreeMap<Region, PeerStatus>,
     /// Policies that the store has on record with another definition under the same version.
     pub redefined: BTreeSet<String>,
+    /// A node with this newer revision of the policies has been at the store.
+    pub behind: Option<u64>,
     /// The store holds the state of this other region.
     pub foreign: Option<Region>,
 }
@@ -49,6 +51,7 @@ pub(crate) struct Facts {
     view: Option<View>,
     peers: BTreeMap<Region, crate::machine::PeerView>,
     redefined: BTreeSet<String>,
+    behind: Option<u64>,
     foreign: Option<Region>,
 }
 
@@ -92,6 +95,7 @@ impl Facts {
                 .map(|(region, view)| (region.clone(), peer(view)))
                 .collect(),
             redefined: self.redefined.clone(),
+            behind: self.behind,
             foreign: self.foreign.clone(),
         }
     }
@@ -125,6 +129,7 @@ impl Watch {
                 view: None,
                 peers: machine.peers().clone(),
                 redefined: BTreeSet::new(),
+                behind: None,
                 foreign: None,
             },
         }
@@ -189,6 +194,11 @@ impl Watch {
             && self.facts.foreign.replace(other.clone()).as_ref() != Some(other)
         {
             error!(%region, %other, "this is the store of another region; nothing is written to it");
+        }
+        if let Some(newer) = machine.behind()
+            && self.facts.behind.replace(newer) != Some(newer)
+        {
+            error!(%region, newer, "this node's policies are of an older revision than the store has seen; it decides nothing");
         }
         for id in machine.redefined() {
             if self.facts.redefined.insert(id.to_owned()) {

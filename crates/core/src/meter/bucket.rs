@@ -91,8 +91,7 @@ impl Bucket {
                 fence.epoch_began,
                 holds_in_epoch(&b.holds, b.epoch, fence),
             ),
-            // A traded key's meter outlives its trade: one that is gone was lost.
-            None if terms.is_some() => (0, now, vec![]),
+            // A meter is kept until it is surely full under the last step of its schedule, traded or not.
             None => match fence.missing {
                 Missing::Full => (flow.cap, now, vec![]),
                 Missing::EmptyAt(moment) => (0, moment, vec![]),

@@ -263,15 +263,30 @@ fn what_may_have_been_lost_is_empty_when_it_was() {
 }
 
 #[test]
-fn a_traded_key_whose_meter_is_gone_is_empty() {
+fn a_meter_that_is_gone_was_full_whether_or_not_it_was_traded() {
+    // What is traded may outlive its meter: a loan that came back early leaves terms without a step.
     let rule = constant(TEN);
     let terms = Terms::Bucket {
         epoch: Epoch(1),
-        schedule: Schedule::constant(TEN.share(PPB)),
-        own_cap: TEN.share(PPB).cap,
+        schedule: Schedule::constant(TEN.share(PPB / 2)),
+        own_cap: TEN.share(PPB / 2).cap,
     };
     let settled = Bucket::settle(None, &rule, Some(&terms), &fence(), at(0));
-    assert_eq!(settled.reading.available(), 0);
+    assert_eq!(
+        settled.reading.available(),
+        5 * MICRO,
+        "of the share in force"
+    );
+    let doubted = Fence {
+        missing: Missing::EmptyAt(at(0)),
+        ..fence()
+    };
+    let settled = Bucket::settle(None, &rule, Some(&terms), &doubted, at(200));
+    assert_eq!(
+        settled.reading.available(),
+        MICRO,
+        "and refilled since then"
+    );
 }
 
 // === epochs and spans ===

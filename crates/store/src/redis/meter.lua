@@ -263,10 +263,8 @@ local function settle_bucket(s, rule, terms)
       at = epoch_began
       renew_holds(holds, stored.epoch)
     end
-  elseif terms then
-    -- A traded key's meter outlives its trade: one that is gone was lost.
-    tokens, at, holds = 0, now, {}
   elseif missing_empty_at < 0 then
+    -- A meter is kept until it is surely full under the last step of its schedule, traded or not.
     tokens, at, holds = s.flow.cap, now, {}
   else
     tokens, at, holds = 0, missing_empty_at, {}
