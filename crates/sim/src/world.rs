@@ -4,12 +4,12 @@ use crate::audit::{Audit, Violation};
 use apportion_core::allotment::Timing;
 use apportion_core::fence::SPAN_MS;
 use apportion_core::lives::OnEmpty;
-use apportion_core::meter::Reading;
+use apportion_core::meter::{Bucket, Reading};
 use apportion_core::schedule::MICRO;
 use apportion_core::{
     Actor, Algorithm, Attributes, Key, Partition, Policy, PolicySet, Regime, Region, StoreMs,
 };
-use apportion_store::{Charge, Decide, Memory, Mode, Op, Reply, StoreError};
+use apportion_store::{Charge, Decide, Memory, MeterId, Mode, Op, Reply, StoreError};
 use apportion_sync::{Config, Effect, Input, Machine, Message, Pressure};
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
@@ -124,6 +124,7 @@ enum Event {
         policy: Arc<Policy>,
     },
     Second,
+    Weigh,
 }
 
 #[derive(Debug)]
@@ -161,6 +162,8 @@ pub struct World {
     next_token: u64,
 }
 
+/// How often the shares in force are added up.
+const WEIGH_MS: u64 = 200;
 /// Before the end nothing is asked, so that usage can settle.
 const QUIET_MS: u64 = 10_000;
 // Store clocks begin here, so that windows of any length have a past.
@@ -238,6 +241,7 @@ impl World {
             world.at(at, Event::Restart { node });
         }
         world.at(1_000, Event::Second);
+        world.at(1_000, Event::Weigh);
         world.at(1_000, Event::Request);
         world
     }
@@ -349,6 +353,7 @@ impl World {
                 policy,
             } => return self.decide(node, *decide, &policy),
             Event::Second => self.second(),
+            Event::Weigh => return self.weigh(),
         }
         Ok(())
     }
@@ -736,6 +741,66 @@ impl World {
             } else {
                 step % SPAN_MS as i64
             };
+        }
+    }
+
+    /// The capacities in force for a rate never add up to more than the burst, whether or not anybody uses them. Steps of
+    /// a clock are left out: one that nobody can see may double a share for a moment, and the audit allows for that.
+    fn weigh(&mut self) -> Result<(), String> {
+        self.at(self.now + WEIGH_MS, Event::Weigh);
+        if self.outcome.steps > 0 {
+            return Ok(());
+        }
+        for (policy, key) in self.keys.clone() {
+            let Algorithm::TokenBucket { burst, .. } = policy.algorithm else {
+                continue;
+            };
+            let mut parts = Vec::new();
+            for shop in 0..self.shops.len() {
+                let nodes = shop * self.setup.nodes..(shop + 1) * self.setup.nodes;
+                let caps = nodes.filter_map(|node| self.cap_in_force(node, &policy, &key));
+                // Whichever of the region's nodes decides next.
+                let caps: Vec<u64> = caps.collect();
+                parts.extend(caps.into_iter().max());
+            }
+            let sum: u64 = parts.iter().sum();
+            if sum > burst * MICRO {
+                return Err(format!(
+                    "{key:?}: the capacities in force are {parts:?} of {burst} units"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The capacity under which a call of `node` would be decided now.
+    fn cap_in_force(&mut self, node: usize, policy: &Policy, key: &Key) -> Option<u64> {
+        let shop = self.shop_of(node);
+        let now = self.store_now(shop);
+        let regime = self.nodes[node].regime.clone()?;
+        let fence = regime.fence();
+        let ids = vec![MeterId {
+            key: key.clone(),
+            label: None,
+        }];
+        let read = Op::Read {
+            fence,
+            partition: key.partition(),
+            ids,
+        };
+        let Ok(Reply::Snapshots { snapshots, .. }) = self.shops[shop].memory.apply(now, read)
+        else {
+            return None;
+        };
+        let terms = snapshots
+            .first()?
+            .traded
+            .as_ref()
+            .and_then(|t| t.terms.as_ref());
+        let rule = regime.rule(policy);
+        match Bucket::settle(None, &rule, terms, &fence, now).reading {
+            Reading::Bucket { flow, .. } => Some(flow.cap),
+            Reading::Window { .. } => None,
         }
     }
 
