@@ -1,0 +1,273 @@
+//! Windows: rights of one label, asked for and given for good.
+
+use super::{Occasion, Plan, Scene, stored};
+use crate::message::{Ask, Trade};
+use crate::track::{Answered, Track};
+use apportion_core::allotment::{Allotment, RowSeen, Transfers};
+use apportion_core::demand::{self, Demand, WINDOW_HORIZON_MS};
+use apportion_core::meter::{Meter, Window, label_at, label_bounds};
+use apportion_core::schedule::MICRO;
+use apportion_core::{Actor, Algorithm, Policy, Regime, StoreMs};
+use apportion_store::{MeterId, Snapshot, Swap};
+
+/// What a key's window and transfers say now.
+pub(crate) struct WindowNow {
+    pub(crate) transfers: Transfers,
+    pub(crate) label: u64,
+    pub(crate) per_ms: u64,
+    pub(crate) base: u64,
+    pub(crate) used: u64,
+    pub(crate) left: u64,
+    /// It has no rights now.
+    pub(crate) closed: bool,
+    /// It never will have any again.
+    pub(crate) over: bool,
+}
+
+impl WindowNow {
+    /// The demand of a window that nobody has measured: what was used of it by now.
+    fn average(&self, now: StoreMs) -> Demand {
+        let elapsed = now.since(label_bounds(self.label, self.per_ms).0).max(1);
+        let average = u128::from(self.used) * u128::from(MICRO) * 1_000 / u128::from(elapsed);
+        let average = u64::try_from(average).unwrap_or(u64::MAX);
+        Demand {
+            fast: average,
+            slow: average,
+        }
+    }
+}
+
+impl Scene<'_> {
+    fn transfer_swap(&self, snapshot: &Snapshot, w: &WindowNow, transfers: Transfers) -> Swap {
+        let terms = Regime::transfer_terms(&transfers);
+        let keep = Regime::window_keep_until(w.label, w.per_ms);
+        self.swap(
+            snapshot,
+            self.regime.rule(self.policy),
+            terms,
+            Allotment::Transfers(transfers),
+            keep,
+        )
+    }
+
+    pub(crate) fn window_now(&self, per_ms: u64, snapshot: &Snapshot) -> WindowNow {
+        let label = self.id.label.unwrap_or_else(|| label_at(self.now, per_ms));
+        let transfers = match stored(snapshot) {
+            Some(Allotment::Transfers(transfers)) => transfers,
+            _ => Transfers::default(),
+        };
+        let rule = self.regime.rule(self.policy);
+        let meter = match &snapshot.meter {
+            Some(Meter::Window(window)) => Some(window),
+            _ => None,
+        };
+        let terms = snapshot.traded.as_ref().and_then(|t| t.terms.as_ref());
+        let settled = Window::settle(meter, label, &rule, terms, self.fence, self.now);
+        let end = label_bounds(label, per_ms).1;
+        let over = end <= self.now.max(self.fence.closed_before);
+        WindowNow {
+            transfers,
+            label,
+            per_ms,
+            base: rule.window_base(label),
+            used: settled.window.used,
+            left: settled.reading.available(),
+            closed: settled.closed || over,
+            over,
+        }
+    }
+
+    /// The time that rights of this window are planned for: a while of the present one, all of a later one.
+    fn horizon_ms(&self, w: &WindowNow) -> u64 {
+        let (start, end) = label_bounds(w.label, w.per_ms);
+        if start > self.now {
+            w.per_ms
+        } else {
+            end.since(self.now).min(WINDOW_HORIZON_MS)
+        }
+    }
+}
+
+pub(super) fn survey(
+    scene: &Scene<'_>,
+    track: &mut Track,
+    snapshot: &Snapshot,
+    occasion: Occasion,
+    per_ms: u64,
+) -> Plan {
+    let w = scene.window_now(per_ms, snapshot);
+    let mut plan = Plan {
+        spent: w.left == 0,
+        ..Plan::default()
+    };
+    if occasion != Occasion::Tick {
+        for row in w.transfers.unconfirmed(&scene.us()) {
+            let to = row.to.region.clone();
+            plan.to(&to).rows.push((scene.id.clone(), row));
+        }
+    }
+    if w.closed {
+        return plan;
+    }
+    let refusing = track.is_refusing(scene.mono);
+    let ahead = label_bounds(w.label, per_ms).0 > scene.now;
+    let horizon = scene.horizon_ms(&w);
+    let need = match track.demand() {
+        Some(demand) => demand::need_units(demand.planned(false), horizon),
+        None if refusing => (w.base / 2).max(track.attempts()),
+        None => 0,
+    };
+    let need = if refusing && !ahead {
+        need.max(w.left + 1)
+    } else {
+        need
+    };
+    let want = need.saturating_sub(w.left);
+    if want == 0 || (occasion == Occasion::Tick && !refusing) || !track.may_ask(scene.mono) {
+        return plan;
+    }
+    let dry = track.is_dry(scene.peers);
+    for peer in scene.peers {
+        plan.to(peer).asks.push(Ask {
+            id: scene.id.clone(),
+            asked_at: scene.now,
+            want,
+            recall: 0,
+            refusing: refusing && !ahead,
+            last_resort: dry,
+        });
+    }
+    if !ahead {
+        track.asking(scene.mono, scene.interval_ms);
+    }
+    plan
+}
+
+/// The next window's meter, where it is time to balance it ahead.
+pub(crate) fn ahead(
+    policy: &Policy,
+    id: &MeterId,
+    now: StoreMs,
+    interval_ms: u64,
+) -> Option<MeterId> {
+    let Algorithm::FixedWindow { per_ms, .. } = policy.algorithm else {
+        return None;
+    };
+    let label = id.label.filter(|label| *label == label_at(now, per_ms))?;
+    let (_, end) = label_bounds(label, per_ms);
+    let near = end.since(now) <= interval_ms.saturating_mul(2);
+    near.then(|| MeterId {
+        key: id.key.clone(),
+        label: Some(label + 1),
+    })
+}
+
+pub(super) fn answer(
+    scene: &Scene<'_>,
+    track: &mut Track,
+    snapshot: &Snapshot,
+    from: &Actor,
+    said: &Trade,
+    per_ms: u64,
+) -> Plan {
+    let w = scene.window_now(per_ms, snapshot);
+    let mut plan = Plan {
+        spent: w.left == 0,
+        ..Plan::default()
+    };
+    let us = scene.us();
+    let mut transfers = w.transfers.clone();
+    let mut left = w.left;
+    let mut brought = false;
+    for (_, seen) in said
+        .seen
+        .iter()
+        .filter(|(id, s)| id == scene.id && s.to == *from)
+    {
+        transfers = transfers.clone().confirm(&us, seen).unwrap_or(transfers);
+    }
+    for (_, row) in said
+        .rows
+        .iter()
+        .filter(|(id, r)| id == scene.id && r.from == *from && r.to == us)
+    {
+        let had = transfers.received_units();
+        if !w.closed
+            && let Some(next) = transfers.clone().take_in(&us, row)
+        {
+            transfers = next;
+            let more = transfers.received_units() - had;
+            left += more;
+            brought = true;
+        }
+        // A row of a window that is over is of no more use, but mustn't be sent for ever.
+        let units = if w.over {
+            row.units
+        } else {
+            received_from(&transfers, from)
+        };
+        plan.to(&from.region).seen.push((
+            scene.id.clone(),
+            RowSeen {
+                from: from.clone(),
+                to: us.clone(),
+                units,
+            },
+        ));
+    }
+    for (_, theirs) in said.left.iter().filter(|(id, _)| id == scene.id) {
+        let answer = match (brought, *theirs) {
+            (true, _) => Answered::Brought,
+            (false, 0) => Answered::UsedUp,
+            (false, _) => Answered::Nothing,
+        };
+        track.answered(&from.region, answer, scene.mono);
+    }
+    for ask in said.asks.iter().filter(|a| a.id == *scene.id) {
+        if w.closed || scene.actors.get(&from.region) != Some(from) {
+            continue;
+        }
+        track.note_ask(&from.region, ask.want, scene.mono);
+        let units = sparable(scene, track, &w, left, ask);
+        if units > 0
+            && let Some((next, row)) = transfers.clone().give(&us, from, units, ask.asked_at)
+        {
+            transfers = next;
+            left -= units;
+            plan.to(&from.region).rows.push((scene.id.clone(), row));
+        }
+        plan.to(&from.region).left.push((scene.id.clone(), left));
+    }
+    plan.spent = left == 0;
+    if transfers != w.transfers {
+        plan.swap = Some(scene.transfer_swap(snapshot, &w, transfers));
+    }
+    plan
+}
+
+fn received_from(transfers: &Transfers, from: &Actor) -> u64 {
+    transfers
+        .received
+        .iter()
+        .filter(|r| r.from == *from)
+        .map(|r| r.units)
+        .sum()
+}
+
+/// How many of the `left` rights of a window can be given to the asker.
+fn sparable(scene: &Scene<'_>, track: &Track, w: &WindowNow, left: u64, ask: &Ask) -> u64 {
+    let horizon = scene.horizon_ms(w);
+    let ours = track.demand().unwrap_or_else(|| w.average(scene.now));
+    let keep = demand::need_units(ours.planned(ask.refusing), horizon);
+    let floor = demand::floor_units(w.base);
+    let spare = left.saturating_sub(keep.max(floor));
+    if ask.refusing && ask.last_resort && spare == 0 && ours.fast == 0 {
+        return ask.want.min(left);
+    }
+    // Rights are given for good: by halves, unless somebody is being refused.
+    ask.want.min(if ask.refusing {
+        spare
+    } else {
+        spare.div_ceil(2)
+    })
+}
