@@ -9,6 +9,7 @@ use std::process;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -44,7 +45,7 @@ where
     S: FnOnce(CancellationToken) -> F,
     F: Future<Output = Result<(), RunError>>,
 {
-    log_to_stderr()?;
+    let _flushed_at_the_end = log_to_stderr()?;
     let runtime =
         Runtime::new().map_err(|error| Failure::ended(format!("could not start: {error}")))?;
     let ended = runtime.block_on(async {
@@ -62,18 +63,22 @@ where
     ended.map(|()| Exit::Ok)
 }
 
-fn log_to_stderr() -> Result<(), Failure> {
+/// Logs from a thread of its own, which drops lines where nobody reads them: whoever reads the log, or doesn't, must not
+/// hold up a decision or the end of the process.
+fn log_to_stderr() -> Result<WorkerGuard, Failure> {
     let filter = EnvFilter::builder()
         .with_default_directive(LevelFilter::INFO.into())
         .with_env_var(LOG_VARIABLE)
         .from_env()
         .map_err(|error| Failure::usage(format!("{LOG_VARIABLE}: {error}")))?;
+    let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
+        .with_writer(writer)
         .with_ansi(io::stderr().is_terminal())
+        .log_internal_errors(false)
         .init();
-    Ok(())
+    Ok(guard)
 }
 
 /// SIGTERM and SIGINT, listened to from the first moment on.
@@ -95,8 +100,8 @@ impl Signals {
     /// The first signal cancels `shutdown`; the second ends the process.
     async fn cancel(mut self, shutdown: CancellationToken) {
         self.next().await;
-        tracing::info!("shutting down; a second signal ends the process at once");
         shutdown.cancel();
+        tracing::info!("shutting down; a second signal ends the process at once");
         self.next().await;
         process::exit(ENDED_BY_SIGNAL);
     }

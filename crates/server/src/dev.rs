@@ -7,6 +7,7 @@ use crate::store::AnyStore;
 use crate::{Node, RunError, bind, end, metrics, run_faces, watch_for_misfit};
 use apportion_core::{PolicySet, Region};
 use std::collections::BTreeSet;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,9 +60,9 @@ pub async fn dev(options: DevOptions, shutdown: CancellationToken) -> Result<(),
     let mut tasks = Vec::new();
     let mut faces = Vec::new();
     for (i, region) in options.regions.iter().enumerate() {
-        let http = bind("HTTP", port(FIRST_HTTP_PORT, i)).await?;
-        let grpc = bind("gRPC", port(FIRST_GRPC_PORT, i)).await?;
-        let sync = bind("sync", port(FIRST_SYNC_PORT, i)).await?;
+        let http = bind("HTTP port", port(FIRST_HTTP_PORT, i)).await?;
+        let grpc = bind("gRPC port", port(FIRST_GRPC_PORT, i)).await?;
+        let sync = bind("sync port", port(FIRST_SYNC_PORT, i)).await?;
         let url = match options.redis.get(i) {
             Some(url) => StoreUrl::Redis(url.clone()),
             None => StoreUrl::Memory,
@@ -126,14 +127,15 @@ pub async fn dev(options: DevOptions, shutdown: CancellationToken) -> Result<(),
 }
 
 /// Says of each region when it can admit, and then that all can.
-#[allow(clippy::print_stdout)]
 async fn announce(options: &DevOptions, nodes: &[Node]) {
     for (i, node) in nodes.iter().enumerate() {
         while !node.ready() || node.status().standing == "asking" {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         let store = options.redis.get(i).map_or("memory:", |_| "Redis");
-        println!(
+        // Whoever started this may have stopped reading.
+        let _unread = writeln!(
+            io::stdout(),
             "{} serves: http {}  grpc {}  sync {}  store {store}",
             node.region(),
             port(FIRST_HTTP_PORT, i),
@@ -141,7 +143,7 @@ async fn announce(options: &DevOptions, nodes: &[Node]) {
             port(FIRST_SYNC_PORT, i),
         );
     }
-    println!("ready");
+    let _unread = writeln!(io::stdout(), "ready");
 }
 
 fn port(first: u16, region: usize) -> SocketAddr {

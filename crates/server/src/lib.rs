@@ -111,11 +111,9 @@ async fn end(tasks: Vec<JoinHandle<()>>) {
 }
 
 async fn bind(what: &str, address: SocketAddr) -> Result<TcpListener, RunError> {
-    TcpListener::bind(address).await.map_err(|error| {
-        RunError::Failed(format!(
-            "{what} = \"{address}\": can't listen there: {error}"
-        ))
-    })
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| RunError::Failed(format!("{what}: can't listen on {address}: {error}")))
 }
 
 #[cfg(test)]

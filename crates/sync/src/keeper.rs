@@ -148,15 +148,22 @@ impl Keeper {
     }
 
     /// Takes in what a peer says of lives. `false`: it speaks for a life that is over.
-    pub(crate) fn hear(&mut self, table: &LifeTable, now: Mono) -> bool {
+    ///
+    /// A peer with other policies doesn't answer the question whether this life is the first: as long as regions don't
+    /// agree on what their base shares are parts of, an empty store doesn't begin to spend one.
+    pub(crate) fn hear(&mut self, table: &LifeTable, agrees: bool, now: Mono) -> bool {
         let Some((_, state)) = &self.view else {
             return false;
         };
-        match state.hear(table, &self.peers) {
+        let mut table = table.clone();
+        if !agrees {
+            table.present.clear();
+        }
+        match state.hear(&table, &self.peers) {
             None => false,
             Some(next) => {
                 if next != **state && self.heard.len() < HEARD_MAX {
-                    self.heard.push(table.clone());
+                    self.heard.push(table);
                     self.due = self.due.min(now);
                 }
                 true

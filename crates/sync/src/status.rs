@@ -175,8 +175,8 @@ impl Watch {
                 ),
                 "later" => warn!(
                     %region, %life,
-                    "the store has lost its history, and a later life began: rates start empty, and windows that may \
-                     have been spent before have no base here until they end"
+                    "the store has lost its history, and a later life began: rates start empty with all that may be lent \
+                     counted as lent for a while, and windows have no base here until the one after the next"
                 ),
                 _ => info!(
                     %region, %life,

@@ -341,6 +341,14 @@ impl Loans {
         self.borrowed.iter().map(state).collect()
     }
 
+    /// Takes back what older epochs of `to` were granted: that life says that it is in `epoch` now, so it has dropped all
+    /// that it had borrowed before, and ignores what still arrives of it.
+    #[must_use]
+    pub fn forget_older_epochs(mut self, to: &Actor, epoch: Epoch) -> Self {
+        self.lent.retain(|d| d.to != *to || d.epoch >= epoch);
+        self
+    }
+
     /// Believes a borrower's statement: all grants up to the stamp become one of what it keeps. `None` where that
     /// changes nothing.
     #[must_use]

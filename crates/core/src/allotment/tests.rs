@@ -262,6 +262,19 @@ fn a_statement_of_another_life_frees_nothing() {
 }
 
 #[test]
+fn what_an_older_epoch_of_a_borrower_was_granted_comes_back_once_it_tells_of_a_newer_one() {
+    let (b, _) = borrower();
+    let (loans, _) = lend(lender().1, &ask(&b, 100, BASE), BASE, 500_000);
+    let other_life = actor("borrower", 9);
+    assert_eq!(
+        loans.clone().forget_older_epochs(&other_life, Epoch(5)),
+        loans
+    );
+    assert_eq!(loans.clone().forget_older_epochs(&b, Epoch(1)), loans);
+    assert!(loans.forget_older_epochs(&b, Epoch(2)).is_empty());
+}
+
+#[test]
 fn a_new_epoch_has_borrowed_nothing_and_counts_all_as_lent() {
     let (b, credits) = borrower();
     let (_, grant) = lend(lender().1, &ask(&b, 100, BASE), BASE, 500_000);

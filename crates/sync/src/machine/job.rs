@@ -134,7 +134,11 @@ impl Machine {
         effects: &mut Vec<Effect>,
     ) {
         let from = message.from().clone();
-        if !self.keeper.hear(&message.table, now) || self.jobs.len() >= JOBS_MAX {
+        if !self
+            .keeper
+            .hear(&message.table, message.policies == self.digest, now)
+            || self.jobs.len() >= JOBS_MAX
+        {
             return refuse(token, effects);
         }
         if let Some(peer) = self.peers.get_mut(&from) {

@@ -219,7 +219,7 @@ pub(super) fn answer(
     let now = scene.rate_now(rate, snapshot);
     let us = scene.us();
     let key = &scene.id.key;
-    let mut loans = now.loans.clone();
+    let mut loans = now.loans.clone().forget_older_epochs(from, epoch);
     for (_, statement) in said
         .statements
         .iter()
