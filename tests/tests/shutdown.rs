@@ -3,10 +3,11 @@
 use apportion_tests::{DAILY, GENEROUS, daily};
 use chaos::cluster::policies_file;
 use chaos::node::{Node, NodeSpec};
-use chaos::{RedisServer, wait_until};
+use chaos::{RedisServer, cli, wait_until};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 use tonic::transport::Endpoint;
@@ -105,4 +106,39 @@ fn a_store_that_is_gone_does_not_keep_a_node() {
     })
     .expect("it notices");
     terminate(node);
+}
+
+#[test]
+fn output_that_nobody_reads_any_more_does_not_keep_a_node() {
+    let (mut node, _dir) = start("memory:");
+    // The same files, by hand: with pipes whose readers are gone.
+    node.kill();
+    let mut command = cli::command().expect("the binary is built");
+    let piped = command
+        .args(["serve", "--config"])
+        .arg(node.config())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("it starts");
+    drop((child.stdout.take(), child.stderr.take()));
+    let (api, url) = (node.api(), format!("{}/readyz", node.spec().http_url()));
+    let ready = wait_until(GENEROUS, "the node is ready", || {
+        api.get(&url).is_ok_and(|reply| reply.status == 200)
+    });
+    let ended = ready.is_ok() && {
+        let pid = child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.expect("kill is there").success());
+        wait_until(LIMIT, "the node has ended", || {
+            child.try_wait().is_ok_and(|status| status.is_some())
+        })
+        .is_ok()
+    };
+    if !ended {
+        child.kill().expect("it was running");
+        child.wait().expect("it ends");
+    }
+    ready.expect("the node is ready");
+    assert!(ended, "SIGTERM ended it in time");
 }
