@@ -434,3 +434,45 @@ fn trusted(quick: bool, now: StoreMs) -> Span {
         Span::never()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_store::Memory;
+
+    const NOW: StoreMs = StoreMs(1_800_000_000_000);
+
+    /// Runs the keeper's cycle to its end.
+    fn settle(keeper: &mut Keeper, memory: &mut Memory) {
+        let mut step = keeper.wake(keeper.due());
+        while let Step::Ask(ops) = step {
+            let replies = ops.into_iter().map(|op| memory.apply(NOW, op)).collect();
+            step = keeper.replied(1, replies, 7);
+        }
+        assert_eq!(step, Step::Settled);
+    }
+
+    #[test]
+    fn a_peer_with_other_policies_does_not_make_an_empty_store_a_first_one() {
+        let (us, peer) = (Region::new("a"), Region::new("b"));
+        let timing = Timing { term_ms: 10_000 };
+        let peers = vec![peer.clone()];
+        let mut keeper = Keeper::new(us.clone(), peers, timing, 1, Vec::new(), OnEmpty::Ask);
+        let mut memory = Memory::new("run");
+        settle(&mut keeper, &mut memory);
+        let asking = keeper.regime().expect("the store was reached").state;
+
+        let life = Life::from_random(9);
+        let ask = OnEmpty::Ask;
+        let theirs = RegionState::on_empty(&peer, life, "", NOW, ask, std::slice::from_ref(&us));
+        let heard = theirs.hear(&asking.table(), std::slice::from_ref(&us));
+        let table = heard.expect("they are peers").table();
+        for (agrees, may_admit) in [(false, false), (true, true)] {
+            assert!(keeper.hear(&table, agrees, 1));
+            settle(&mut keeper, &mut memory);
+            let state = keeper.regime().expect("the store was reached").state;
+            assert_eq!(state.may_admit(), may_admit);
+            assert_eq!(state.standing == Standing::First, agrees);
+        }
+    }
+}
