@@ -51,9 +51,10 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// How long a lender goes without what it granted, on its own clock: the term by the slowest clock, and a margin.
-    pub const fn reclaim_ms(&self) -> u64 {
-        crate::fence::with_drift(self.term_ms) + crate::fence::MARGIN_MS
+    /// How long a lender goes without what it granted, on its own clock: the term, and as long as what was admitted on
+    /// it goes on counting, by the slowest clock, and a margin.
+    pub const fn reclaim_ms(&self, counts_ms: u64) -> u64 {
+        crate::fence::with_drift(self.term_ms + counts_ms) + crate::fence::MARGIN_MS
     }
 }
 

@@ -12,6 +12,7 @@ pub mod ids;
 pub mod key;
 pub mod lives;
 pub mod meter;
+pub mod period;
 pub mod policy;
 pub mod regime;
 pub mod schedule;
@@ -19,5 +20,6 @@ pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
 pub use key::{Attributes, Key, KeyError, Partition};
-pub use policy::{Algorithm, Policy, PolicyErrors, PolicySet};
+pub use period::Period;
+pub use policy::{Algorithm, Limits, Policy, PolicyErrors, PolicySet};
 pub use regime::Regime;

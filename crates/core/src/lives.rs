@@ -305,10 +305,12 @@ impl RegionState {
     }
 
     /// Until when all that may be lent counts as lent: what an older epoch, or a lost life, lent isn't known here.
-    pub fn lent_all(&self, timing: Timing) -> Option<LentAll> {
+    ///
+    /// `counts_ms`: how long what was admitted on a loan goes on counting.
+    pub fn lent_all(&self, timing: Timing, counts_ms: u64) -> Option<LentAll> {
         let untouched = self.standing == Standing::First && self.epoch == Epoch(1);
         (!untouched).then(|| LentAll {
-            until: self.epoch_began.plus(timing.reclaim_ms()),
+            until: self.epoch_began.plus(timing.reclaim_ms(counts_ms)),
         })
     }
 

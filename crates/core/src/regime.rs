@@ -6,9 +6,10 @@ use crate::demand::floor_ppb;
 use crate::fence::{Fence, Span};
 use crate::ids::{Actor, StoreMs};
 use crate::lives::RegionState;
-use crate::meter::{Rule, Terms, label_bounds};
-use crate::policy::{Algorithm, Policy};
-use crate::schedule::{Rate, Schedule, Step};
+use crate::meter::{Part, Rule, Terms};
+use crate::period::Period;
+use crate::policy::{Algorithm, Limits, Policy};
+use crate::schedule::{Shares, Step};
 use std::sync::Arc;
 
 /// One node's view of its region, replaced as a whole whenever it changes.
@@ -30,47 +31,47 @@ impl Regime {
         self.state.actor()
     }
 
-    /// What a script is told of `policy` for a key that isn't traded.
-    pub fn rule(&self, policy: &Policy) -> Rule {
-        match policy.algorithm {
-            Algorithm::FixedWindow { per_ms, .. } => Rule::Window {
-                per_ms,
-                base: if self.state.may_admit() {
-                    policy.base_units(&self.state.region)
+    /// What a script is told of `policy` under `limits` for a key that isn't traded.
+    pub fn rule(&self, policy: &Policy, limits: Limits) -> Rule {
+        let admits = self.state.may_admit();
+        let part = match policy.algorithm {
+            Algorithm::FixedWindow { period } => Part::Base {
+                units: if admits {
+                    policy.base_units(limits.limit, &self.state.region)
                 } else {
                     0
                 },
-                base_from: self.state.base_from(per_ms),
+                from: self.state.base_from(period.longest_ms()),
             },
-            Algorithm::TokenBucket {
-                limit,
-                per_ms,
-                burst,
-            } => {
-                let rate = Rate {
-                    limit,
-                    per_ms,
-                    burst,
-                };
+            Algorithm::Concurrency { .. } if admits => Part::Whole,
+            Algorithm::Concurrency { .. } => Part::Nothing,
+            Algorithm::SlidingLog { .. }
+            | Algorithm::SlidingWindow { .. }
+            | Algorithm::TokenBucket { .. }
+            | Algorithm::Gcra { .. } => {
                 let none = Loans {
                     epoch: self.state.epoch,
                     ..Loans::default()
                 };
-                Rule::Bucket {
-                    schedule: self.schedule(policy, rate, &none, StoreMs(0)),
-                }
+                Part::Shares(self.shares(policy, &none, StoreMs(0)))
             }
+        };
+        Rule {
+            algorithm: policy.algorithm,
+            limits,
+            by_plan: policy.plans.is_some(),
+            fill_ms: policy.fill_ms,
+            part,
         }
     }
 
     /// What a swap lays down for a key with these loans.
-    pub fn loan_terms(&self, policy: &Policy, rate: Rate, loans: &Loans, now: StoreMs) -> Terms {
-        let (base, floor) = self.base_and_floor(policy, rate);
-        let own = loans.own_ppb(base, floor, self.lent_all(policy));
-        Terms::Bucket {
+    pub fn loan_terms(&self, policy: &Policy, loans: &Loans, now: StoreMs) -> Terms {
+        let (base, floor) = self.base_and_floor(policy);
+        Terms::Loans {
             epoch: self.state.epoch,
-            schedule: self.schedule(policy, rate, loans, now),
-            own_cap: rate.share(own).cap,
+            shares: self.shares(policy, loans, now),
+            own_ppb: loans.own_ppb(base, floor, self.lent_all(policy)),
         }
     }
 
@@ -81,23 +82,24 @@ impl Regime {
     }
 
     /// Until when the transfers of a window matter.
-    pub fn window_keep_until(label: u64, per_ms: u64) -> StoreMs {
-        label_bounds(label, per_ms).1.plus(per_ms)
+    pub fn window_keep_until(label: u64, period: Period) -> StoreMs {
+        period.bounds(label.saturating_add(1)).1
     }
 
-    /// This region's base share of a rate, and the part of it that is never lent. Nothing of either while the life
-    /// may not admit.
-    pub fn base_and_floor(&self, policy: &Policy, rate: Rate) -> (u64, u64) {
+    /// This region's base share, and the part of it that is never lent. Nothing of either while the life may not admit.
+    pub fn base_and_floor(&self, policy: &Policy) -> (u64, u64) {
         if !self.state.may_admit() {
             return (0, 0);
         }
         let base = policy.base_ppb(&self.state.region);
-        (base, floor_ppb(base, rate.burst))
+        // By the smallest limits, so that regions that see different plans of a key lend the same parts.
+        let least = policy.tiers().first().copied().unwrap_or(policy.limits);
+        (base, floor_ppb(base, least.capacity(&policy.algorithm)))
     }
 
     /// What may be lent of the base at `now`: nothing while all of it counts as lent.
-    pub fn lendable_ppb(&self, policy: &Policy, rate: Rate, now: StoreMs) -> u64 {
-        let (base, floor) = self.base_and_floor(policy, rate);
+    pub fn lendable_ppb(&self, policy: &Policy, now: StoreMs) -> u64 {
+        let (base, floor) = self.base_and_floor(policy);
         match self.lent_all(policy) {
             Some(lent) if now < lent.until => 0,
             _ => base - floor,
@@ -108,16 +110,13 @@ impl Regime {
     /// borrowed any of it.
     pub fn lent_all(&self, policy: &Policy) -> Option<LentAll> {
         self.state
-            .lent_all(self.timing)
+            .lent_all(self.timing, policy.algorithm.counts_ms())
             .filter(|_| policy.weights.len() > 1)
     }
 
-    fn schedule(&self, policy: &Policy, rate: Rate, loans: &Loans, now: StoreMs) -> Schedule {
-        let (base, floor) = self.base_and_floor(policy, rate);
+    fn shares(&self, policy: &Policy, loans: &Loans, now: StoreMs) -> Shares {
+        let (base, floor) = self.base_and_floor(policy);
         let shares = loans.shares(base, floor, self.lent_all(policy), now);
-        Schedule::new(shares.into_iter().map(|(from, ppb)| Step {
-            from,
-            flow: rate.share(ppb),
-        }))
+        Shares::new(shares.into_iter().map(|(from, ppb)| Step { from, ppb }))
     }
 }

@@ -1,7 +1,10 @@
-//! The share in force as a step function of time, in the numbers that a bucket needs.
+//! The share in force as a step function of time, and what it comes to in units.
+//!
+//! Every product here is one that Lua's doubles hold exactly too, or is rounded by the same steps.
 
 use crate::ids::StoreMs;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A whole share: parts per billion.
 pub const PPB: u64 = 1_000_000_000;
@@ -9,28 +12,8 @@ pub const PPB: u64 = 1_000_000_000;
 pub const MICRO: u64 = 1_000_000;
 /// Lua's numbers are exact up to here.
 pub const EXACT: u64 = 1 << 53;
-
-/// What flows into a bucket, and what it holds, while one share is in force.
-///
-/// Micro-units per millisecond are `whole + rest / per`, with `rest < per`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Flow {
-    pub cap: u64,
-    pub whole: u64,
-    pub rest: u64,
-    pub per: u64,
-}
-
-/// From `from` on, `flow` is in force.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Step {
-    pub from: StoreMs,
-    pub flow: Flow,
-}
-
-/// Steps in the order of time, at least one; the first is in force also before it begins.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Schedule(Vec<Step>);
+/// No key is kept for longer than this after its last write: ten years.
+pub const MAX_TTL_MS: u64 = 10 * 366 * 86_400_000;
 
 /// The global rate that shares are parts of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,29 +23,55 @@ pub struct Rate {
     pub burst: u64,
 }
 
+/// What flows into a bucket, and what it holds, while one share is in force.
+///
+/// Micro-units per millisecond are `whole + rest / per`, with `rest < per`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    pub cap: u64,
+    pub whole: u64,
+    pub rest: u64,
+    pub per: u64,
+}
+
+/// From `from` on, a share of `ppb` is in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Step {
+    pub from: StoreMs,
+    pub ppb: u64,
+}
+
+/// Steps in the order of time, at least one; the first is in force also before it begins.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Shares(Arc<[Step]>);
+
+/// `ppb` parts per billion of `units`, in micro-units, rounded down.
+///
+/// `units` is at most 9,007,199,254 and `ppb` at most [`PPB`], so that no product here is beyond 2^53.
+pub const fn part_micro(units: u64, ppb: u64) -> u64 {
+    units / 1_000 * ppb + units % 1_000 * ppb / 1_000
+}
+
+/// `ppb` parts per billion of `units`, in whole units, rounded down.
+pub const fn part_units(units: u64, ppb: u64) -> u64 {
+    part_micro(units, ppb) / MICRO
+}
+
 // === impl Rate ===
 
 impl Rate {
     /// What `ppb` parts per billion of this rate come to, each number rounded down.
-    pub fn share(&self, ppb: u64) -> Flow {
-        let cap = u128::from(self.burst) * u128::from(ppb) * u128::from(MICRO / 1_000)
-            / u128::from(PPB / 1_000);
-        let num = u128::from(self.limit) * u128::from(ppb);
-        let den = u128::from(PPB / MICRO) * u128::from(self.per_ms);
-        let (whole, rest) = (num / den, num % den);
-        let divisor = gcd(rest, den).max(1);
-        let fits = |n: u128| u64::try_from(n).expect("limits are validated to fit");
-        Flow {
-            cap: fits(cap),
-            whole: fits(whole),
-            rest: fits(rest / divisor),
-            per: fits(den / divisor),
-        }
+    pub const fn share(&self, ppb: u64) -> Flow {
+        let in_period = part_micro(self.limit, ppb);
+        let flow = Flow {
+            cap: part_micro(self.burst, ppb),
+            whole: in_period / self.per_ms,
+            rest: in_period % self.per_ms,
+            per: self.per_ms,
+        };
+        // What never flows in again isn't there either: it would come back with the end of its key.
+        if in_period == 0 { Flow::NONE } else { flow }
     }
-}
-
-fn gcd(a: u128, b: u128) -> u128 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 // === impl Flow ===
@@ -116,17 +125,14 @@ impl Flow {
     }
 }
 
-/// No key is kept for longer than this after its last write: ten years.
-pub const MAX_TTL_MS: u64 = 10 * 366 * 86_400_000;
+// === impl Shares ===
 
-// === impl Schedule ===
-
-impl Schedule {
-    pub fn constant(flow: Flow) -> Self {
-        Self(vec![Step {
+impl Shares {
+    pub fn constant(ppb: u64) -> Self {
+        Self(Arc::new([Step {
             from: StoreMs(0),
-            flow,
-        }])
+            ppb,
+        }]))
     }
 
     /// `steps` in the order of time; steps that change nothing are merged.
@@ -139,52 +145,51 @@ impl Schedule {
             if merged.last().is_some_and(|last| last.from == step.from) {
                 merged.pop();
             }
-            if merged.last().is_none_or(|last| last.flow != step.flow) {
+            if merged.last().is_none_or(|last| last.ppb != step.ppb) {
                 merged.push(step);
             }
         }
-        assert!(!merged.is_empty(), "a schedule has at least one step");
+        assert!(!merged.is_empty(), "there is at least one step");
         assert!(
             merged.is_sorted_by_key(|s| s.from),
             "steps are in the order of time"
         );
-        Self(merged)
+        Self(merged.into())
     }
 
     pub fn steps(&self) -> &[Step] {
         &self.0
     }
 
-    pub fn at(&self, now: StoreMs) -> Flow {
+    pub fn at(&self, now: StoreMs) -> u64 {
         let after = self.0.partition_point(|s| s.from <= now);
-        self.0[after.saturating_sub(1)].flow
+        self.0[after.saturating_sub(1)].ppb
     }
 
-    /// The least capacity that is ever in force.
-    pub fn least_cap(&self) -> u64 {
-        self.0.iter().map(|s| s.flow.cap).min().unwrap_or(0)
+    pub fn last(&self) -> Step {
+        self.0[self.0.len() - 1]
     }
 
-    /// How long after `now` a bucket has to be remembered: until it is surely full under the last step.
-    pub fn refill_ms(&self, now: StoreMs) -> u64 {
-        let last = self.0[self.0.len() - 1];
-        last.from.since(now) + last.flow.fill_ms()
+    /// The least share that is ever in force.
+    pub fn least(&self) -> u64 {
+        self.0.iter().map(|s| s.ppb).min().unwrap_or(0)
     }
 
-    /// `tokens` stored at `from`, settled to `to`: what flows under each step in turn, held to that step's capacity
-    /// less what is `held`.
-    pub fn settle(&self, tokens: u64, from: StoreMs, to: StoreMs, held: u64) -> u64 {
+    /// `tokens` stored at `from`, settled to `to`: what flows of `rate` under each step in turn, held to that step's
+    /// capacity less what is `held`.
+    pub fn settle(&self, rate: &Rate, tokens: u64, from: StoreMs, to: StoreMs, held: u64) -> u64 {
         let mut tokens = tokens;
         let first = self.0.partition_point(|s| s.from <= from).saturating_sub(1);
         for (i, step) in self.0.iter().enumerate().skip(first) {
             if i > first && step.from > to {
                 break;
             }
+            let flow = rate.share(step.ppb);
             let begin = if i == first { from } else { step.from };
             let end = self.0.get(i + 1).map_or(to, |next| next.from.min(to));
-            let room = step.flow.cap.saturating_sub(held);
+            let room = flow.cap.saturating_sub(held);
             tokens = tokens.min(room);
-            tokens += step.flow.gain(end.since(begin), room - tokens);
+            tokens += flow.gain(end.since(begin), room - tokens);
         }
         tokens
     }

@@ -238,14 +238,14 @@ impl Loans {
     /// Lends `amount_ppb` in answer to `ask`. `None` where the ask isn't newer than the grants on record for that life
     /// and epoch of the asker, or would lend more than `lendable_ppb` in all.
     ///
-    /// The grant may be sent only after these loans have been swapped in.
+    /// `reclaim_ms`: how long we go without it; see [`Timing::reclaim_ms`]. The grant may be sent only after these loans have been swapped in.
     #[must_use]
     pub fn lend(
         mut self,
         ask: &LoanAsk,
         amount_ppb: u64,
         lendable_ppb: u64,
-        timing: Timing,
+        reclaim_ms: u64,
         us: &Actor,
         now: StoreMs,
     ) -> Option<(Self, LoanGrant)> {
@@ -256,7 +256,7 @@ impl Loans {
         let grant = Grant {
             asked_at: ask.asked_at,
             amount_ppb,
-            reclaim_at: now.plus(timing.reclaim_ms()),
+            reclaim_at: now.plus(reclaim_ms),
         };
         let full = self.lent.len() >= PARTIES_MAX;
         match self

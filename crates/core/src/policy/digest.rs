@@ -1,6 +1,7 @@
 //! Digests by which two nodes tell whether they hold the same rules.
 
-use super::{Algorithm, Mode, OnStoreFailure, Policy, PolicySet, Tolerance};
+use super::{Algorithm, Limits, Mode, OnStoreFailure, Policy, PolicySet, Standing, Tolerance};
+use crate::period::Period;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// A canonical rendering: tagged fields, each with its length, so that no two sets of rules share one.
@@ -36,11 +37,20 @@ impl Policy {
             attributes,
             key,
             algorithm,
+            limits,
+            plans,
+            overrides,
+            // Follows from the limits.
+            fill_ms: _,
+            classes,
+            pool,
             mode,
             tolerance,
             on_store_failure,
             weights,
             usage_ms,
+            sensitive,
+            new_subjects_per_s,
             shadow,
         } = self;
         let mut canon = Canon::default();
@@ -53,22 +63,60 @@ impl Policy {
         for attribute in key {
             canon.text("key", attribute);
         }
+        canon.text("algorithm", algorithm.name());
         match *algorithm {
-            Algorithm::FixedWindow { limit, per_ms } => {
-                canon.text("algorithm", "fixed-window");
-                canon.number("limit", limit);
-                canon.number("per_ms", per_ms);
-            }
-            Algorithm::TokenBucket {
-                limit,
-                per_ms,
-                burst,
+            Algorithm::FixedWindow {
+                period: Period::Every { per_ms, offset_ms },
             } => {
-                canon.text("algorithm", "token-bucket");
-                canon.number("limit", limit);
                 canon.number("per_ms", per_ms);
-                canon.number("burst", burst);
+                canon.number("offset_ms", offset_ms);
             }
+            Algorithm::FixedWindow {
+                period: Period::Month,
+            } => canon.text("per", "month"),
+            Algorithm::SlidingLog { per_ms }
+            | Algorithm::TokenBucket { per_ms }
+            | Algorithm::Gcra { per_ms } => canon.number("per_ms", per_ms),
+            Algorithm::SlidingWindow { per_ms, buckets } => {
+                canon.number("per_ms", per_ms);
+                canon.number("buckets", u64::from(buckets));
+            }
+            Algorithm::Concurrency { slot_ttl_ms } => canon.number("slot_ttl_ms", slot_ttl_ms),
+        }
+        canon.limits(limits);
+        if let Some(plans) = plans {
+            canon.text("plans by", &plans.by);
+            for (name, limits) in &plans.plans {
+                canon.text("plan", name);
+                canon.limits(limits);
+            }
+        }
+        for (subject, limits) in overrides {
+            for value in subject {
+                canon.text("override", value);
+            }
+            canon.limits(limits);
+        }
+        for class in classes {
+            canon.text("class", &class.name);
+            match class.standing {
+                Standing::Leaves { ppm } => canon.number("leaves_ppm", u64::from(ppm)),
+                Standing::Exempt => canon.text("leaves", "exempt"),
+            }
+        }
+        if let Some(pool) = pool {
+            canon.text("pool by", &pool.by);
+            canon.number("default_weight", u64::from(pool.default_weight));
+            for (member, weight) in &pool.weights {
+                canon.text("member", member);
+                canon.number("weight", u64::from(*weight));
+            }
+        }
+        for attribute in sensitive {
+            canon.text("sensitive", attribute);
+        }
+        if let Some(most) = new_subjects_per_s {
+            canon.number("new_subjects_per_s", u64::from(*most));
         }
         match mode {
             Mode::Shares => canon.text("mode", "shares"),
@@ -118,6 +166,11 @@ impl Canon {
 
     fn number(&mut self, tag: &str, value: u64) {
         self.text(tag, &value.to_string());
+    }
+
+    fn limits(&mut self, limits: &Limits) {
+        self.number("limit", limits.limit);
+        self.number("burst", limits.burst);
     }
 
     fn digest(&self) -> u64 {

@@ -2,6 +2,7 @@
 //!
 //! What is here has been checked by [`PolicySet::parse`]: the rest of the code relies on its ranges.
 
+mod classes;
 mod digest;
 mod later;
 pub mod limits;
@@ -10,15 +11,19 @@ mod pattern;
 pub mod source;
 #[cfg(test)]
 mod tests;
+mod tiers;
 
 use crate::division::part_of;
 use crate::ids::Region;
 use crate::key::Attributes;
-use std::collections::BTreeMap;
+use crate::period::Period;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use classes::{Class, PPM, PoolMembers, Standing};
 pub use parse::region_name;
 pub use pattern::Pattern;
+pub use tiers::{Limits, Overrides, Plans};
 
 /// Everything that is wrong with a policies file.
 pub type PolicyErrors = source::Problems;
@@ -47,6 +52,16 @@ pub struct Policy {
     /// Attributes that make the subject, in this order; none: one budget for all requests.
     pub key: Vec<String>,
     pub algorithm: Algorithm,
+    /// Of a request that neither a plan nor an override speaks for.
+    pub limits: Limits,
+    pub plans: Option<Plans>,
+    pub overrides: Overrides,
+    /// The longest that filling a bucket takes under any of these limits, milliseconds; 0 where there is no bucket.
+    pub fill_ms: u64,
+    /// Most important first; none: all requests are alike.
+    pub classes: Vec<Class>,
+    /// Only with a bucket.
+    pub pool: Option<PoolMembers>,
     pub mode: Mode,
     pub tolerance: Tolerance,
     pub on_store_failure: OnStoreFailure,
@@ -54,16 +69,32 @@ pub struct Policy {
     pub weights: BTreeMap<Region, u64>,
     /// Length of the periods that usage is counted in, milliseconds. `None`: none is counted.
     pub usage_ms: Option<u64>,
+    /// Key attributes whose values are hashed before they go anywhere.
+    pub sensitive: BTreeSet<String>,
+    /// Subjects that weren't there before are refused beyond so many in a second and region. `None`: any number.
+    pub new_subjects_per_s: Option<u32>,
     /// Decide and report, never refuse.
     pub shadow: bool,
 }
 
+/// How a policy's limits are kept. How much they are stands in [`Limits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// At most `limit` units in each window of `per_ms`, aligned to the Unix epoch.
-    FixedWindow { limit: u64, per_ms: u64 },
+    /// At most `limit` units in each window.
+    FixedWindow { period: Period },
+    /// At most `limit` units in any `per_ms`: every admission is remembered for so long.
+    SlidingLog { per_ms: u64 },
+    /// At most `limit` units in the last `per_ms`, counted in `buckets` cells.
+    ///
+    /// One cell is the classic form: the previous window counts in proportion to what is left of it. With more, a
+    /// cell counts in full as long as any of it lies in the window.
+    SlidingWindow { per_ms: u64, buckets: u32 },
     /// `limit` units each `per_ms` flow into a bucket that holds `burst`.
-    TokenBucket { limit: u64, per_ms: u64, burst: u64 },
+    TokenBucket { per_ms: u64 },
+    /// The same promise, told in arrival times. It is kept as a bucket.
+    Gcra { per_ms: u64 },
+    /// At most `limit` slots taken at a time. One that isn't released is free again after `slot_ttl_ms`.
+    Concurrency { slot_ttl_ms: u64 },
 }
 
 /// Who decides.
@@ -76,7 +107,7 @@ pub enum Mode {
         home: Region,
         standby: Option<Region>,
     },
-    /// Each region by itself (concurrency). Not supported yet: `parse` refuses it.
+    /// Each region by itself (concurrency).
     Region,
 }
 
@@ -131,34 +162,91 @@ impl Policy {
             })
     }
 
-    /// The customer's global limit, units per period.
-    pub fn limit(&self) -> u64 {
-        match self.algorithm {
-            Algorithm::FixedWindow { limit, .. } | Algorithm::TokenBucket { limit, .. } => limit,
-        }
+    /// A region's base share of `limit`, in whole units. What windows are dealt by. 0 for a region that isn't of the set.
+    ///
+    /// Over all regions the shares of the largest limit sum to it exactly. Those of a smaller plan may be a few units
+    /// short of it: a smaller limit never has a larger base, so that regions that see different plans for a moment stay
+    /// below the larger.
+    pub fn base_units(&self, limit: u64, region: &Region) -> u64 {
+        let above = self.tiers().into_iter().map(|t| t.limit).filter(|l| *l > limit);
+        let bases = above.chain([limit]).map(|l| self.base_of(l, region));
+        bases.min().unwrap_or(0)
     }
 
-    /// The most that one request can cost, over all regions: a window's limit, a bucket's burst.
-    pub fn capacity(&self) -> u64 {
-        match self.algorithm {
-            Algorithm::FixedWindow { limit, .. } => limit,
-            Algorithm::TokenBucket { burst, .. } => burst,
-        }
-    }
-
-    /// A region's base share of the limit, in whole units; over all regions they sum to the limit exactly.
-    /// What windows are dealt by. 0 for a region that isn't of the set.
-    pub fn base_units(&self, region: &Region) -> u64 {
-        self.base_of(self.limit(), region)
-    }
-
-    /// A region's base share in parts per billion, summing to [`PPB`] exactly. What rates and bursts are dealt by.
+    /// A region's base share in parts per billion, summing to [`PPB`] exactly. What rates, bursts and sliding windows
+    /// are dealt by.
     pub fn base_ppb(&self, region: &Region) -> u64 {
         self.base_of(PPB, region)
     }
 
     fn base_of(&self, total: u64, region: &Region) -> u64 {
         part_of(total, self.weights.iter().map(|(r, w)| (r, *w)), region)
+    }
+}
+
+// === impl Algorithm ===
+
+impl Algorithm {
+    /// The name that a policies file has for it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::FixedWindow { .. } => "fixed-window",
+            Self::SlidingLog { .. } => "sliding-log",
+            Self::SlidingWindow { .. } => "sliding-window",
+            Self::TokenBucket { .. } => "token-bucket",
+            Self::Gcra { .. } => "gcra",
+            Self::Concurrency { .. } => "concurrency",
+        }
+    }
+
+    /// How long what was admitted goes on counting, at the longest. A lender waits so much longer before it uses again
+    /// what it lent. A bucket forgets at once what it gave.
+    pub const fn counts_ms(&self) -> u64 {
+        match *self {
+            Self::SlidingLog { per_ms } => per_ms,
+            // A cell of the classic form counts until the window after its own is over.
+            Self::SlidingWindow { per_ms, .. } => 2 * per_ms,
+            Self::FixedWindow { .. }
+            | Self::TokenBucket { .. }
+            | Self::Gcra { .. }
+            | Self::Concurrency { .. } => 0,
+        }
+    }
+
+    /// The period that the limit is for; `None` where there is none.
+    pub const fn period(&self) -> Option<Period> {
+        match *self {
+            Self::FixedWindow { period } => Some(period),
+            Self::SlidingLog { per_ms }
+            | Self::SlidingWindow { per_ms, .. }
+            | Self::TokenBucket { per_ms }
+            | Self::Gcra { per_ms } => Some(Period::every(per_ms)),
+            Self::Concurrency { .. } => None,
+        }
+    }
+
+    pub const fn is_bucket(&self) -> bool {
+        matches!(self, Self::TokenBucket { .. } | Self::Gcra { .. })
+    }
+}
+
+// === impl Limits ===
+
+impl Limits {
+    pub const fn of(limit: u64) -> Self {
+        Self {
+            limit,
+            burst: limit,
+        }
+    }
+
+    /// The most that one request can cost, over all regions: a bucket's burst, otherwise the limit.
+    pub const fn capacity(&self, algorithm: &Algorithm) -> u64 {
+        if algorithm.is_bucket() {
+            self.burst
+        } else {
+            self.limit
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod tests;
 use self::budget::{KINDS, SUPPORTED_KINDS, read_algorithm, warn_of_few_units};
 use self::promise::{read_mode, read_on_store_failure, read_tolerance, read_weights};
 use super::source::{self, Field, Problem, Table, any_of, quote};
-use super::{Pattern, Policy, PolicyErrors, PolicySet, later, limits};
+use super::{Overrides, Pattern, Policy, PolicyErrors, PolicySet, later, limits};
 use crate::ids::Region;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -175,19 +175,29 @@ fn read_policy(
     };
     later::refuse(table, key.as_deref().unwrap_or_default());
 
-    let policy = Policy {
+    let (algorithm, limits) = algorithm?;
+    let mut policy = Policy {
         name: name?,
         version: u32::try_from(version?).expect("the range of versions is that of u32"),
         attributes: attributes?,
         key: key?,
-        algorithm: algorithm?,
+        algorithm,
+        limits,
+        plans: None,
+        overrides: Overrides::new(),
+        fill_ms: 0,
+        classes: Vec::new(),
+        pool: None,
         mode: mode?,
         tolerance: tolerance?,
         on_store_failure: on_store_failure?,
         weights: weights?,
         usage_ms: usage_ms?,
+        sensitive: BTreeSet::new(),
+        new_subjects_per_s: None,
         shadow: shadow?,
     };
+    policy.fill_ms = policy.longest_fill_ms();
     warnings.extend(warn_of_few_units(table, &policy));
     Some(policy)
 }

@@ -2,7 +2,7 @@
 
 use super::super::later::NOT_YET;
 use super::super::source::{Table, any_of};
-use super::super::{Algorithm, Policy, limits};
+use super::super::{Algorithm, Limits, Policy, limits};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -33,31 +33,32 @@ enum Period {
     Calendar,
 }
 
-pub(super) fn read_algorithm(table: &Table<'_>, kind: Option<Kind>) -> Option<Algorithm> {
+pub(super) fn read_algorithm(
+    table: &Table<'_>,
+    kind: Option<Kind>,
+) -> Option<(Algorithm, Limits)> {
     let limit = table
         .required("limit", "the number of units to admit in each period")
         .and_then(|field| field.integer(limits::UNITS));
     let period = read_period(table, kind);
     let burst = read_burst(table, kind);
     let (kind, limit) = (kind?, limit?);
-    match (kind, period) {
-        (Kind::FixedWindow, Some(Period::Fixed(per_ms))) => {
-            Some(Algorithm::FixedWindow { limit, per_ms })
-        }
-        (Kind::TokenBucket, Some(Period::Fixed(per_ms))) => Some(Algorithm::TokenBucket {
-            limit,
-            per_ms,
-            burst: burst?.unwrap_or(limit),
-        }),
-        (Kind::FixedWindow | Kind::TokenBucket, _) => None,
+    let algorithm = match (kind, period) {
+        (Kind::FixedWindow, Some(Period::Fixed(per_ms))) => Algorithm::FixedWindow {
+            period: crate::period::Period::every(per_ms),
+        },
+        (Kind::TokenBucket, Some(Period::Fixed(per_ms))) => Algorithm::TokenBucket { per_ms },
+        (Kind::FixedWindow | Kind::TokenBucket, _) => return None,
         (Kind::SlidingWindow | Kind::SlidingLog | Kind::Gcra | Kind::Concurrency, _) => {
             let (name, _) = KINDS.iter().find(|(_, k)| *k == kind)?;
             table
                 .get("algorithm")?
                 .wrong(format!("{name:?} is {NOT_YET}"), any_of(SUPPORTED_KINDS));
-            None
+            return None;
         }
-    }
+    };
+    let burst = burst?.unwrap_or(limit);
+    Some((algorithm, Limits { limit, burst }))
 }
 
 fn read_period(table: &Table<'_>, kind: Option<Kind>) -> Option<Period> {
@@ -107,7 +108,7 @@ pub(super) fn warn_of_few_units(table: &Table<'_>, policy: &Policy) -> Option<St
         .values()
         .filter(|&&weight| weight > 0)
         .count() as u64;
-    let capacity = policy.capacity();
+    let capacity = policy.limits.capacity(&policy.algorithm);
     if regions == 1 || capacity >= regions * limits::FEW_UNITS_A_REGION {
         return None;
     }
