@@ -4,14 +4,16 @@
 //! clock.
 
 mod data;
+mod expiring;
 
 use crate::Store;
 use crate::op::*;
 use apportion_core::fence::{Fence, SPAN_MS};
-use apportion_core::meter::{self, Bucket, Hold, Meter, Reading, Rule, Terms, Window};
+use apportion_core::meter::{Part, Pool, Reading, Settled, Terms, reserve};
 use apportion_core::usage::{Counts, RETENTION_MS, period_start};
 use apportion_core::{Actor, Life, Partition, Record, StoreMs};
 use data::Data;
+use expiring::Expiring;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -25,6 +27,16 @@ pub struct Memory {
     lease: Option<(u64, StoreMs)>,
     marks: BTreeMap<(Life, Actor), StoreMs>,
     partitions: Vec<(Option<Record>, Data)>,
+    rest: Rest,
+}
+
+/// What a life has beside its partitions.
+#[derive(Clone, Debug, Default)]
+struct Rest {
+    /// Requests that were admitted, by their names.
+    requests: Expiring<String, (u128, Decided)>,
+    /// New keys by policy and second.
+    newcomers: Expiring<(String, u64), u32>,
 }
 
 /// A [`Memory`] with a clock, shared by the nodes of a region in one process.
@@ -32,12 +44,6 @@ pub struct Memory {
 pub struct MemoryStore {
     memory: Arc<Mutex<Memory>>,
     clock: Arc<dyn Fn() -> StoreMs + Send + Sync>,
-}
-
-/// A meter settled to now, with what a decision needs of it.
-enum Settled<'a> {
-    Bucket(meter::BucketSettled<'a>),
-    Window(meter::WindowSettled),
 }
 
 // === impl Memory ===
@@ -52,6 +58,7 @@ impl Memory {
             lease: None,
             marks: BTreeMap::new(),
             partitions: vec![(None, Data::default()); 256],
+            rest: Rest::default(),
         }
     }
 
@@ -120,11 +127,11 @@ impl Memory {
                 ))
             }
             Op::Decide(decide) => {
-                let data = self.fenced(decide.partition, &decide.fence, now)?;
-                Ok(Reply::Decided(run_decide(data, &decide, now)))
+                let (data, rest) = self.fenced(decide.partition, &decide.fence, now)?;
+                run_decide(data, rest, &decide, now).map(Reply::Decided)
             }
             Op::EndHolds(end) => {
-                let data = self.fenced(end.partition, &end.fence, now)?;
+                let (data, _) = self.fenced(end.partition, &end.fence, now)?;
                 Ok(Reply::Ended(run_end_holds(data, &end, now)))
             }
             Op::Read {
@@ -132,12 +139,12 @@ impl Memory {
                 partition,
                 ids,
             } => {
-                let data = self.fenced(partition, &fence, now)?;
+                let (data, _) = self.fenced(partition, &fence, now)?;
                 let snapshots = ids.iter().map(|id| data.snapshot(id)).collect();
                 Ok(Reply::Snapshots { now, snapshots })
             }
             Op::Swap(swap) => {
-                let data = self.fenced(swap.id.key.partition(), &swap.fence, now)?;
+                let (data, _) = self.fenced(swap.id.key.partition(), &swap.fence, now)?;
                 run_swap(data, &swap, now).map(Reply::Swapped)
             }
             Op::Traded {
@@ -145,7 +152,7 @@ impl Memory {
                 partition,
                 limit,
             } => Ok(Reply::Traded(
-                self.fenced(partition, &fence, now)?.traded_ids(limit),
+                self.fenced(partition, &fence, now)?.0.traded_ids(limit),
             )),
             Op::Feed {
                 fence,
@@ -154,6 +161,7 @@ impl Memory {
                 limit,
             } => Ok(Reply::Feed(
                 self.fenced(partition, &fence, now)?
+                    .0
                     .feed(now, &reader, limit),
             )),
             Op::Ack {
@@ -162,7 +170,7 @@ impl Memory {
                 reader,
                 seq,
             } => {
-                self.fenced(partition, &fence, now)?.ack(reader, seq);
+                self.fenced(partition, &fence, now)?.0.ack(reader, seq);
                 Ok(Reply::Done)
             }
             Op::Merge {
@@ -170,7 +178,7 @@ impl Memory {
                 partition,
                 slots,
             } => {
-                let data = self.fenced(partition, &fence, now)?;
+                let (data, _) = self.fenced(partition, &fence, now)?;
                 for slot in slots {
                     data.merge(slot);
                 }
@@ -182,7 +190,7 @@ impl Memory {
                 key,
                 starts,
             } => {
-                let data = self.fenced(partition, &fence, now)?;
+                let (data, _) = self.fenced(partition, &fence, now)?;
                 let periods = starts
                     .iter()
                     .map(|start| data.usage(&key, *start))
@@ -195,6 +203,9 @@ impl Memory {
     fn adopt(&mut self, state_version: u64, record: Record) -> Result<Reply, StoreError> {
         if self.state.as_ref().map(|(version, _)| *version) != Some(state_version) {
             return Err(StoreError::Conflict);
+        }
+        if self.partitions[0].0.is_none_or(|held| held.life != record.life) {
+            self.rest = Rest::default();
         }
         for (held, data) in &mut self.partitions {
             // Keys are named by their life, so those of another one are out of sight.
@@ -212,7 +223,7 @@ impl Memory {
         partition: Partition,
         fence: &Fence,
         now: StoreMs,
-    ) -> Result<&mut Data, StoreError> {
+    ) -> Result<(&mut Data, &mut Rest), StoreError> {
         if self.attached != Some(fence.record.life) {
             return Err(StoreError::LookAgain);
         }
@@ -221,165 +232,172 @@ impl Memory {
             return Err(StoreError::Fenced(*record));
         }
         data.expire(now);
-        Ok(data)
-    }
-}
-
-fn settle<'a>(
-    rule: &'a Rule,
-    stored: Option<&Meter>,
-    terms: Option<&'a Terms>,
-    label: Option<u64>,
-    fence: &Fence,
-    now: StoreMs,
-) -> Settled<'a> {
-    match rule {
-        Rule::Bucket { .. } => {
-            let stored = match stored {
-                Some(Meter::Bucket(bucket)) => Some(bucket),
-                _ => None,
-            };
-            Settled::Bucket(Bucket::settle(stored, rule, terms, fence, now))
-        }
-        Rule::Window { per_ms, .. } => {
-            let stored = match stored {
-                Some(Meter::Window(window)) => Some(window),
-                _ => None,
-            };
-            let label = label.unwrap_or_else(|| meter::label_at(now, *per_ms));
-            Settled::Window(Window::settle(stored, label, rule, terms, fence, now))
-        }
-    }
-}
-
-impl Settled<'_> {
-    fn reading(&self) -> Reading {
-        match self {
-            Self::Bucket(s) => s.reading,
-            Self::Window(s) => s.reading,
-        }
-    }
-
-    fn can_hold(&self) -> bool {
-        match self {
-            Self::Bucket(s) => s.can_hold(),
-            Self::Window(s) => s.can_hold(),
-        }
-    }
-
-    /// How long to keep the meter; `None`: as long as it was to be kept before.
-    fn ttl_ms(&self, now: StoreMs) -> Option<u64> {
-        match self {
-            Self::Bucket(s) => s.inside.then(|| s.ttl_ms(now)),
-            Self::Window(s) => s.inside.then(|| s.ttl_ms(now)),
-        }
-    }
-
-    fn charge(&mut self, cost: u64, hold: Option<Hold>) {
-        match self {
-            Self::Bucket(s) => s.charge(cost, hold),
-            Self::Window(s) => s.charge(cost, hold),
-        }
-    }
-
-    fn end_hold(&mut self, id: u64, release: bool) -> bool {
-        match self {
-            Self::Bucket(s) => s.end_hold(id, release),
-            Self::Window(s) => s.end_hold(id, release),
-        }
-    }
-
-    fn into_meter(self) -> Meter {
-        match self {
-            Self::Bucket(s) => Meter::Bucket(s.bucket),
-            Self::Window(s) => Meter::Window(s.window),
-        }
+        Ok((data, &mut self.rest))
     }
 }
 
 fn meter_id(charge: &Charge, at: StoreMs) -> MeterId {
-    let label = match &charge.rule {
-        Rule::Window { per_ms, .. } => Some(meter::label_at(at, *per_ms)),
-        Rule::Bucket { .. } => None,
-    };
     MeterId {
         key: charge.key.clone(),
-        label,
+        label: charge.rule.label(at),
     }
 }
 
-fn run_decide(data: &mut Data, decide: &Decide, now: StoreMs) -> Decided {
+/// A charge's meter settled to now, and what it says to the charge.
+struct Asked<'a> {
+    id: MeterId,
+    charge: &'a Charge,
+    settled: Settled<'a>,
+    /// Where it is of a member of a pool.
+    pool: Option<Pool>,
+    is_new: bool,
+    crowded: bool,
+    fits: bool,
+}
+
+fn run_decide(
+    data: &mut Data,
+    rest: &mut Rest,
+    decide: &Decide,
+    now: StoreMs,
+) -> Result<Decided, StoreError> {
+    rest.requests.expire(now);
+    rest.newcomers.expire(now);
+    let remember = decide.remember.as_ref().filter(|_| decide.mode == Mode::Charge);
+    if let Some(Remember { id, content, .. }) = remember
+        && let Some((known, decided)) = rest.requests.get(id)
+    {
+        return match known == content {
+            true => Ok(decided.clone()),
+            false => Err(StoreError::RequestIdReused),
+        };
+    }
     let ids: Vec<MeterId> = decide.charges.iter().map(|c| meter_id(c, now)).collect();
     let terms: Vec<Option<Terms>> = ids.iter().map(|id| data.terms(id)).collect();
-    let mut settled: Vec<Settled<'_>> = Vec::with_capacity(ids.len());
-    let mut admitted = true;
-    let mut fits = Vec::with_capacity(ids.len());
-    for ((charge, id), terms) in decide.charges.iter().zip(&ids).zip(&terms) {
-        let s = settle(
-            &charge.rule,
-            data.meter(id),
-            terms.as_ref(),
-            id.label,
-            &decide.fence,
-            now,
-        );
-        let fit = s.reading().admits(charge.cost)
-            && (!matches!(decide.mode, Mode::Hold { .. }) || s.can_hold());
-        admitted &= fit || charge.shadow;
-        fits.push(fit);
-        settled.push(s);
+    let mut asked: Vec<Asked<'_>> = Vec::with_capacity(ids.len());
+    for ((charge, id), terms) in decide.charges.iter().zip(ids).zip(&terms) {
+        asked.push(ask(data, rest, decide, charge, id, terms.as_ref(), now));
     }
-    let peek = decide.mode == Mode::Peek;
-    let hold = match decide.mode {
-        Mode::Hold { id, ttl_ms } => Some((id, now.plus(ttl_ms))),
-        Mode::Peek | Mode::Charge => None,
+    let admitted = asked.iter().all(|a| a.fits || a.charge.shadow);
+    let hold_ms = match decide.mode {
+        Mode::Hold { ttl_ms } => Some(ttl_ms),
+        Mode::Peek | Mode::Charge | Mode::Note => None,
     };
-    let mut answers = Vec::with_capacity(ids.len());
-    for (((charge, id), mut s), fit) in decide.charges.iter().zip(ids).zip(settled).zip(fits) {
-        let charged = admitted && fit && !peek;
+    let charges = admitted && matches!(decide.mode, Mode::Charge | Mode::Hold { .. });
+    let mut answers = Vec::with_capacity(asked.len());
+    for mut a in asked {
+        let charged = charges && a.fits && a.charge.cost > 0;
         if charged {
-            let hold = hold.map(|(id, until)| Hold {
-                id,
-                units: charge.cost,
-                until,
-            });
-            s.charge(charge.cost, hold);
+            a.settled.charge(a.charge.cost, decide.id, hold_ms);
+            if let Some((pool, member)) = a.pool.as_mut().zip(a.charge.member.as_ref()) {
+                pool.charge(member, a.charge.cost);
+            }
         }
-        answers.push(Answer {
-            fits: fit,
-            reading: s.reading(),
-        });
+        answers.push(a.answer());
+        if decide.mode != Mode::Peek {
+            count(data, &a, decide.mode, charged, now);
+        }
         if charged {
-            let ttl_ms = s.ttl_ms(now);
-            data.put_meter(id.clone(), s.into_meter(), now, ttl_ms);
+            if a.is_new && a.charge.newcomers_max.is_some() {
+                rest.count_newcomer(a.charge, now);
+            }
+            let ttl_ms = a.settled.ttl_ms();
+            data.put_meter(a.id.clone(), a.settled.meter, now, ttl_ms);
         }
-        if !peek {
-            data.count_attempts(&id, charge.units, !fit, now);
-        }
-        if let Some(period_ms) = charge.usage_ms.filter(|_| charged || (!fit && !peek)) {
-            let counts = match charged {
-                true => Counts {
-                    admitted: charge.units,
-                    ..Counts::default()
-                },
-                false => Counts {
-                    refused: charge.units,
-                    ..Counts::default()
-                },
-            };
-            let start = period_start(now, period_ms);
-            data.count_usage(
-                &charge.key,
-                start,
-                start.plus(period_ms + RETENTION_MS),
-                counts,
-            );
+        if let Some(pool) = a.pool
+            && matches!(decide.mode, Mode::Charge | Mode::Hold { .. })
+        {
+            data.put_pool(a.id, pool, now);
         }
     }
-    Decided {
+    let decided = Decided {
         now,
         admitted,
         answers,
+        replayed: None,
+    };
+    if let Some(Remember {
+        id,
+        content,
+        others,
+    }) = remember.filter(|_| admitted)
+    {
+        let replayed = Some(others.clone());
+        let again = Decided {
+            replayed,
+            ..decided.clone()
+        };
+        let until = now.plus(REQUEST_TTL_MS);
+        rest.requests.put(id.clone(), (*content, again), until);
+    }
+    Ok(decided)
+}
+
+fn ask<'a>(
+    data: &Data,
+    rest: &Rest,
+    decide: &Decide,
+    charge: &'a Charge,
+    id: MeterId,
+    terms: Option<&'a Terms>,
+    now: StoreMs,
+) -> Asked<'a> {
+    let stored = data.meter(&id);
+    let settled = Settled::new(stored, id.label, &charge.rule, terms, &decide.fence, now);
+    let pool = charge.member.as_ref().map(|member| {
+        let pool = data.pool(&id);
+        pool.settle(member, settled.available(), settled.of, now)
+    });
+    let crowded = charge.cost > 0
+        && stored.is_none()
+        && charge
+            .newcomers_max
+            .is_some_and(|most| rest.newcomers_of(charge, now) >= most);
+    let mut asked = Asked {
+        id,
+        charge,
+        settled,
+        pool,
+        is_new: stored.is_none(),
+        crowded,
+        fits: false,
+    };
+    let can_hold = !matches!(decide.mode, Mode::Hold { .. }) || asked.settled.can_hold();
+    asked.fits = charge.cost == 0
+        || (can_hold
+            && !crowded
+            && asked.need() <= asked.settled.available()
+            && charge.cost <= asked.available());
+    asked
+}
+
+/// Counts what was asked for, and what came of it.
+fn count(data: &mut Data, a: &Asked<'_>, mode: Mode, charged: bool, now: StoreMs) {
+    let charge = a.charge;
+    let now_refused = match mode {
+        Mode::Charge | Mode::Hold { .. } if !a.fits => charge.units,
+        _ => 0,
+    };
+    let attempts = charge.denied
+        + match mode {
+            Mode::Note => 0,
+            _ => charge.units,
+        };
+    let refused = now_refused + charge.denied;
+    if attempts > 0 && !matches!(charge.rule.part, Part::Whole | Part::Nothing) {
+        data.count_attempts(&a.id, attempts, refused > 0, now);
+    }
+    let counts = Counts {
+        admitted: if charged { charge.units } else { 0 },
+        refunded: 0,
+        refused,
+    };
+    if let Some(period_ms) = charge.usage_ms
+        && counts != Counts::default()
+    {
+        let start = period_start(now, period_ms);
+        let until = start.plus(period_ms + RETENTION_MS);
+        data.count_usage(&charge.key, start, until, counts);
     }
 }
 
@@ -387,35 +405,27 @@ fn run_end_holds(data: &mut Data, end: &EndHolds, now: StoreMs) -> Vec<bool> {
     let mut ended = Vec::with_capacity(end.charges.len());
     for charge in &end.charges {
         let id = meter_id(charge, end.laid_at);
-        if data.meter(&id).is_none() {
+        let stored = data.meter(&id);
+        if stored.is_none() {
             ended.push(false);
             continue;
         }
         let terms = data.terms(&id);
-        let mut s = settle(
-            &charge.rule,
-            data.meter(&id),
-            terms.as_ref(),
-            id.label,
-            &end.fence,
-            now,
-        );
+        let mut s = Settled::new(stored, id.label, &charge.rule, terms.as_ref(), &end.fence, now);
+        // It was charged under these limits, whatever this node makes of the plan now.
+        s.meter.limits = stored.and_then(|m| m.limits);
         let found = s.end_hold(end.id, end.release);
         if found {
-            let ttl_ms = s.ttl_ms(now);
-            data.put_meter(id, s.into_meter(), now, ttl_ms);
-            if let Some(period_ms) = charge.usage_ms.filter(|_| end.release) {
+            let ttl_ms = s.ttl_ms();
+            data.put_meter(id, s.meter, now, ttl_ms);
+            if let Some(period_ms) = charge.usage_ms.filter(|_| end.release && charge.units > 0) {
                 let start = period_start(end.laid_at, period_ms);
+                let until = start.plus(period_ms + RETENTION_MS);
                 let counts = Counts {
                     refunded: charge.units,
                     ..Counts::default()
                 };
-                data.count_usage(
-                    &charge.key,
-                    start,
-                    start.plus(period_ms + RETENTION_MS),
-                    counts,
-                );
+                data.count_usage(&charge.key, start, until, counts);
             }
         }
         ended.push(found);
@@ -430,47 +440,82 @@ fn run_swap(data: &mut Data, swap: &Swap, now: StoreMs) -> Result<u64, StoreErro
     if data.version(&swap.id) != swap.expect {
         return Err(StoreError::Conflict);
     }
-    let old = data.terms(&swap.id);
-    let s = settle(
-        &swap.rule,
-        data.meter(&swap.id),
-        old.as_ref(),
-        swap.id.label,
-        &swap.fence,
-        now,
-    );
-    match (s, &swap.terms) {
-        (Settled::Bucket(s), Terms::Bucket { schedule, .. }) => {
-            let cap = schedule.at(now).cap;
-            let Reading::Bucket { held, .. } = s.reading else {
-                return Err(StoreError::Guard);
-            };
-            if held > cap {
-                return Err(StoreError::Guard);
-            }
-            let mut bucket = s.bucket;
-            bucket.tokens = bucket.tokens.min(cap - held);
-            let ttl_ms = bucket.ttl_ms(schedule, now);
-            data.put_meter(swap.id.clone(), Meter::Bucket(bucket), now, Some(ttl_ms));
-        }
-        (Settled::Window(s), Terms::Window { delta }) => {
-            let base = i64::try_from(swap.rule.window_base(s.label)).unwrap_or(i64::MAX);
-            let rights = base.saturating_add(*delta);
-            let closed = s.closed;
-            if closed
-                || u64::try_from(rights).is_ok_and(|rights| s.window.used > rights)
-                || rights < 0
-            {
-                return Err(StoreError::Guard);
-            }
-        }
+    let of_windows = matches!(swap.rule.part, Part::Base { .. });
+    let of_rates = matches!(swap.rule.part, Part::Shares(_));
+    match swap.terms {
+        Terms::Window { .. } if of_windows => {}
+        Terms::Loans { .. } if of_rates => {}
         _ => {
             return Err(StoreError::Rejected(
                 "the terms aren't of the rule's algorithm".into(),
             ));
         }
     }
+    let old = data.terms(&swap.id);
+    let stored = data.meter(&swap.id);
+    let noted = stored.and_then(|m| m.limits);
+    if swap.rule.by_plan && noted.is_some_and(|limits| limits != swap.rule.limits) {
+        return Err(StoreError::Conflict);
+    }
+    let (label, terms) = (swap.id.label, old.as_ref());
+    let mut s = Settled::new(stored, label, &swap.rule, terms, &swap.fence, now);
+    let write = s.put_under(&swap.terms).ok_or(StoreError::Guard)?;
+    if write.is_some() {
+        data.put_meter(swap.id.clone(), s.meter, now, write);
+    }
     Ok(data.put_traded(swap, swap.keep_until.plus(SPAN_MS)))
+}
+
+// === impl Asked ===
+
+impl Asked<'_> {
+    /// The cost, and what the request's class has to leave.
+    fn need(&self) -> u64 {
+        let charge = self.charge;
+        match charge.cost {
+            0 => 0,
+            cost => cost + reserve(self.settled.of, charge.reserve_ppm),
+        }
+    }
+
+    fn available(&self) -> u64 {
+        let available = self.settled.available();
+        match self.pool.as_ref().zip(self.charge.member.as_ref()) {
+            Some((pool, member)) => available.min(pool.available(member)),
+            None => available,
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        let mut reading = self.settled.reading(self.need());
+        if let Reading::Bucket { spendable, .. } = &mut reading {
+            *spendable = self.available();
+        }
+        Answer {
+            fits: self.fits,
+            crowded: self.crowded,
+            reading,
+        }
+    }
+}
+
+// === impl Rest ===
+
+impl Rest {
+    fn newcomers_of(&self, charge: &Charge, now: StoreMs) -> u32 {
+        let found = self.newcomers.get(&Self::newcomers_at(charge, now));
+        found.copied().unwrap_or(0)
+    }
+
+    fn count_newcomer(&mut self, charge: &Charge, now: StoreMs) {
+        let count = self.newcomers_of(charge, now) + 1;
+        let until = now.plus(2 * NEWCOMERS_MS);
+        self.newcomers.put(Self::newcomers_at(charge, now), count, until);
+    }
+
+    fn newcomers_at(charge: &Charge, now: StoreMs) -> (String, u64) {
+        (charge.key.policy_id().to_owned(), now.0 / NEWCOMERS_MS)
+    }
 }
 
 // === impl MemoryStore ===

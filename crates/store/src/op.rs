@@ -1,9 +1,10 @@
 //! The operations of a store and their replies.
 
 use apportion_core::fence::Fence;
-use apportion_core::meter::{Meter, Reading, Rule, Terms};
+use apportion_core::meter::{Member, Meter, Reading, Rule, Terms};
 use apportion_core::usage::{Counts, Slot};
 use apportion_core::{Actor, Key, Life, Partition, Record, StoreMs};
+use std::sync::Arc;
 
 /// A meter's place: the key, and for windows the label.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -94,8 +95,13 @@ pub enum Op {
 pub struct Decide {
     pub fence: Fence,
     pub partition: Partition,
+    /// Names the holds and slots of this request. Below 2^53, drawn at random.
+    pub id: u64,
     pub mode: Mode,
+    /// No key twice.
     pub charges: Vec<Charge>,
+    /// With [`Mode::Charge`]: a request that was admitted under this name is answered as it was then.
+    pub remember: Option<Remember>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,28 +109,49 @@ pub enum Mode {
     /// Consume nothing, count nothing.
     Peek,
     Charge,
-    /// Charge, with the right to put it back under `id` within `ttl_ms`.
+    /// Charge, with the right to put it back within `ttl_ms`.
     Hold {
-        id: u64,
         ttl_ms: u64,
     },
+    /// Count what was refused before, and nothing else.
+    Note,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Charge {
     pub key: Key,
-    pub rule: Rule,
-    /// In the rule's units: micro-units for a bucket, units for a window.
+    pub rule: Arc<Rule>,
+    /// In the rule's units: micro-units for a bucket, units for all else. 0 fits always, and leaves no trace.
     pub cost: u64,
     /// In whole units, as usage counts them.
     pub units: u64,
+    /// What has to be left of what is in force, in millionths.
+    pub reserve_ppm: u32,
+    /// Units that a node refused of this key since the last call, without a call.
+    pub denied: u64,
     /// The length of usage periods. `None`: not counted.
     pub usage_ms: Option<u64>,
     /// Never refuses.
     pub shadow: bool,
+    /// A key that has no meter is refused where so many of its policy had none in this second.
+    pub newcomers_max: Option<u32>,
+    /// Whose part of a pool it is. Only with a bucket.
+    pub member: Option<Member>,
 }
 
-/// Ends holds of one request in one partition. What is no longer there is left alone.
+/// How a request is known again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Remember {
+    /// The caller's name for the request; one region has each name once. At most 256 bytes.
+    pub id: String,
+    /// A digest of all that was asked.
+    pub content: u128,
+    /// Kept with the answer and given back with it: what other partitions said.
+    pub others: Vec<u8>,
+}
+
+/// Ends holds of one request in one partition. What is no longer there is left alone. For slots: releases them, or takes
+/// them for their whole time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EndHolds {
     pub fence: Fence,
@@ -134,6 +161,7 @@ pub struct EndHolds {
     pub laid_at: StoreMs,
     /// Put the units back; otherwise they are spent.
     pub release: bool,
+    /// Key, rule, units and usage period matter.
     pub charges: Vec<Charge>,
 }
 
@@ -145,7 +173,8 @@ pub struct EndHolds {
 pub struct Swap {
     pub fence: Fence,
     pub id: MeterId,
-    pub rule: Rule,
+    /// Where limits depend on the plan: under those that the meter noted, or there is a conflict.
+    pub rule: Arc<Rule>,
     /// The version that was read; 0: none.
     pub expect: u64,
     pub terms: Terms,
@@ -202,13 +231,17 @@ pub struct Decided {
     pub now: StoreMs,
     pub admitted: bool,
     pub answers: Vec<Answer>,
+    /// This is the answer of an earlier call, with what was kept beside it; nothing was charged now.
+    pub replayed: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// This charge on its own would have been admitted.
     pub fits: bool,
-    /// The meter after the decision.
+    /// It was refused because too many keys of its policy were new in this second.
+    pub crowded: bool,
+    /// The meter after the decision; for a member of a pool what it can have.
     pub reading: Reading,
 }
 
@@ -272,6 +305,9 @@ pub enum StoreError {
     /// The new terms would leave less than what is used or held.
     #[error("used or held beyond the new terms")]
     Guard,
+    /// The request's name was used for another request.
+    #[error("the request id was used for another request")]
+    RequestIdReused,
     /// The clock can't be trusted now.
     #[error("outside the span")]
     OutOfSpan,
@@ -286,3 +322,7 @@ impl StoreError {
 
 /// How long a key that was refused, but never traded, is kept count of.
 pub const ATTEMPTS_TTL_MS: u64 = 60_000;
+/// How long an admitted request is known by its name.
+pub const REQUEST_TTL_MS: u64 = 600_000;
+/// For how long new keys are counted together.
+pub const NEWCOMERS_MS: u64 = 1_000;

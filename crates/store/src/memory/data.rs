@@ -1,73 +1,36 @@
 //! One partition's data, and what expires of it.
 
+use super::expiring::Expiring;
 use crate::op::*;
-use apportion_core::meter::{Meter, Terms};
+use apportion_core::meter::{MEMBER_IDLE_MS, Meter, Pool, Terms};
 use apportion_core::usage::Counts;
 use apportion_core::{Actor, Key, StoreMs};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
-    meters: HashMap<MeterId, (Meter, StoreMs)>,
-    traded: HashMap<MeterId, (Traded, StoreMs)>,
-    usage: HashMap<(Key, StoreMs), (Slots, StoreMs)>,
+    meters: Expiring<MeterId, Meter>,
+    pools: Expiring<MeterId, Pool>,
+    traded: Expiring<MeterId, Traded>,
+    usage: Expiring<(Key, StoreMs), Slots>,
     /// Changed slots by the number of the change.
     feed: BTreeMap<u64, FeedKey>,
     positions: HashMap<FeedKey, u64>,
     seq: u64,
     acks: HashMap<String, u64>,
-    deadlines: BinaryHeap<Reverse<(StoreMs, Place)>>,
 }
 
 type Slots = BTreeMap<Option<Actor>, Counts>;
 type FeedKey = (Key, StoreMs, Option<Actor>);
 
-/// What a deadline is for. It may have been moved since: then the entry itself knows better.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Meter(MeterId),
-    Traded(MeterId),
-    Usage(Key, StoreMs),
-}
-
 impl Data {
     pub(super) fn expire(&mut self, now: StoreMs) {
-        while self
-            .deadlines
-            .peek()
-            .is_some_and(|Reverse((at, _))| *at <= now)
-        {
-            let Some(Reverse((_, place))) = self.deadlines.pop() else {
-                return;
-            };
-            match &place {
-                Place::Meter(id) => {
-                    if let Some(later) = expire_entry(&mut self.meters, id, now) {
-                        self.deadlines.push(Reverse((later, place)));
-                    }
-                }
-                Place::Traded(id) => {
-                    if let Some(later) = expire_entry(&mut self.traded, id, now) {
-                        self.deadlines.push(Reverse((later, place)));
-                    }
-                }
-                Place::Usage(key, start) => {
-                    let at = (key.clone(), *start);
-                    let slots = self
-                        .usage
-                        .get(&at)
-                        .map(|(slots, _)| slots.clone())
-                        .unwrap_or_default();
-                    match expire_entry(&mut self.usage, &at, now) {
-                        Some(later) => self.deadlines.push(Reverse((later, place))),
-                        None => {
-                            for actor in slots.into_keys() {
-                                self.forget_change(&(at.0.clone(), at.1, actor));
-                            }
-                        }
-                    }
-                }
+        self.meters.expire(now);
+        self.pools.expire(now);
+        self.traded.expire(now);
+        for ((key, start), slots) in self.usage.expire(now) {
+            for actor in slots.into_keys() {
+                self.forget_change(&(key.clone(), start, actor));
             }
         }
     }
@@ -79,7 +42,7 @@ impl Data {
     }
 
     pub(super) fn meter(&self, id: &MeterId) -> Option<&Meter> {
-        self.meters.get(id).map(|(meter, _)| meter)
+        self.meters.get(id)
     }
 
     /// Stores a meter for `ttl_ms`; `None` keeps the deadline that it had.
@@ -90,36 +53,39 @@ impl Data {
         now: StoreMs,
         ttl_ms: Option<u64>,
     ) {
-        let had = self.meters.get(&id).map(|(_, at)| *at);
-        let deadline = match (ttl_ms, had) {
+        let deadline = match (ttl_ms, self.meters.deadline(&id)) {
             (None, Some(at)) => at,
             (ttl_ms, _) => now.plus(ttl_ms.unwrap_or(0).max(1)),
         };
-        if had.is_none_or(|at| deadline < at) {
-            self.deadlines
-                .push(Reverse((deadline, Place::Meter(id.clone()))));
-        }
-        self.meters.insert(id, (meter, deadline));
+        self.meters.put(id, meter, deadline);
+    }
+
+    pub(super) fn pool(&self, id: &MeterId) -> Pool {
+        self.pools.get(id).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn put_pool(&mut self, id: MeterId, pool: Pool, now: StoreMs) {
+        self.pools.put(id, pool, now.plus(MEMBER_IDLE_MS));
     }
 
     pub(super) fn snapshot(&self, id: &MeterId) -> Snapshot {
         Snapshot {
             meter: self.meter(id).cloned(),
-            traded: self.traded.get(id).map(|(t, _)| t.clone()),
+            traded: self.traded.get(id).cloned(),
         }
     }
 
     pub(super) fn terms(&self, id: &MeterId) -> Option<Terms> {
-        self.traded.get(id).and_then(|(t, _)| t.terms.clone())
+        self.traded.get(id).and_then(|t| t.terms.clone())
     }
 
     pub(super) fn version(&self, id: &MeterId) -> u64 {
-        self.traded.get(id).map_or(0, |(t, _)| t.version)
+        self.traded.get(id).map_or(0, |t| t.version)
     }
 
     pub(super) fn put_traded(&mut self, swap: &Swap, deadline: StoreMs) -> u64 {
         let version = swap.expect + 1;
-        let attempts = self.traded.get(&swap.id).map_or(0, |(t, _)| t.attempts);
+        let attempts = self.traded.get(&swap.id).map_or(0, |t| t.attempts);
         let terms = Some(swap.terms.clone());
         let traded = Traded {
             version,
@@ -127,9 +93,7 @@ impl Data {
             allotment: swap.allotment.clone(),
             attempts,
         };
-        self.deadlines
-            .push(Reverse((deadline, Place::Traded(swap.id.clone()))));
-        self.traded.insert(swap.id.clone(), (traded, deadline));
+        self.traded.put(swap.id.clone(), traded, deadline);
         version
     }
 
@@ -137,7 +101,7 @@ impl Data {
         let mut ids: Vec<MeterId> = self
             .traded
             .iter()
-            .filter(|(_, (t, _))| t.version > 0)
+            .filter(|(_, t)| t.version > 0)
             .map(|(id, _)| id.clone())
             .collect();
         ids.sort_unstable();
@@ -148,31 +112,18 @@ impl Data {
     /// Counts what was asked of a key that is traded, or was just refused.
     pub(super) fn count_attempts(&mut self, id: &MeterId, units: u64, refused: bool, now: StoreMs) {
         match self.traded.get_mut(id) {
-            Some((traded, deadline)) => {
+            Some(traded) => {
                 traded.attempts += units;
                 if traded.version == 0 {
-                    let until = now.plus(ATTEMPTS_TTL_MS);
-                    if until < *deadline {
-                        self.deadlines
-                            .push(Reverse((until, Place::Traded(id.clone()))));
-                    }
-                    *deadline = until;
+                    self.traded.keep_until(id, now.plus(ATTEMPTS_TTL_MS));
                 }
             }
             None if refused => {
-                let deadline = now.plus(ATTEMPTS_TTL_MS);
-                self.deadlines
-                    .push(Reverse((deadline, Place::Traded(id.clone()))));
-                self.traded.insert(
-                    id.clone(),
-                    (
-                        Traded {
-                            attempts: units,
-                            ..Traded::default()
-                        },
-                        deadline,
-                    ),
-                );
+                let traded = Traded {
+                    attempts: units,
+                    ..Traded::default()
+                };
+                self.traded.put(id.clone(), traded, now.plus(ATTEMPTS_TTL_MS));
             }
             None => {}
         }
@@ -208,14 +159,10 @@ impl Data {
         actor: Option<Actor>,
     ) -> &mut Counts {
         let at = (key.clone(), start);
-        if !self.usage.contains_key(&at) {
-            self.deadlines
-                .push(Reverse((keep_until, Place::Usage(key.clone(), start))));
+        if self.usage.get(&at).is_none() {
+            self.usage.put(at.clone(), Slots::new(), keep_until);
         }
-        let (slots, _) = self
-            .usage
-            .entry(at)
-            .or_insert_with(|| (Slots::new(), keep_until));
+        let slots = self.usage.get_mut(&at).expect("it was put there");
         slots.entry(actor).or_default()
     }
 
@@ -227,10 +174,7 @@ impl Data {
     }
 
     pub(super) fn usage(&self, key: &Key, start: StoreMs) -> Vec<(Option<Actor>, Counts)> {
-        let slots = self
-            .usage
-            .get(&(key.clone(), start))
-            .map(|(slots, _)| slots.clone());
+        let slots = self.usage.get(&(key.clone(), start)).cloned();
         slots.unwrap_or_default().into_iter().collect()
     }
 
@@ -244,10 +188,7 @@ impl Data {
             .collect();
         let seq = page.last().map_or(acked, |(seq, _)| *seq);
         let entry = |(key, period, actor): &FeedKey| {
-            let slots = self
-                .usage
-                .get(&(key.clone(), *period))
-                .map(|(slots, _)| slots);
+            let slots = self.usage.get(&(key.clone(), *period));
             let counts = slots
                 .and_then(|slots| slots.get(actor))
                 .copied()
@@ -272,18 +213,4 @@ impl Data {
         let acked = self.acks.entry(reader).or_default();
         *acked = (*acked).max(seq);
     }
-}
-
-/// Removes an entry whose deadline has passed; otherwise says when it will, if there is one.
-fn expire_entry<K: std::hash::Hash + Eq, V>(
-    map: &mut HashMap<K, (V, StoreMs)>,
-    key: &K,
-    now: StoreMs,
-) -> Option<StoreMs> {
-    let deadline = map.get(key).map(|(_, at)| *at)?;
-    if deadline <= now {
-        map.remove(key);
-        return None;
-    }
-    Some(deadline)
 }
