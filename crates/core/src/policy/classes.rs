@@ -56,6 +56,9 @@ impl Policy {
 
 impl PoolMembers {
     pub fn weight_of(&self, member: &str) -> u32 {
-        self.weights.get(member).copied().unwrap_or(self.default_weight)
+        self.weights
+            .get(member)
+            .copied()
+            .unwrap_or(self.default_weight)
     }
 }

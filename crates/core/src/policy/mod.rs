@@ -168,7 +168,11 @@ impl Policy {
     /// short of it: a smaller limit never has a larger base, so that regions that see different plans for a moment stay
     /// below the larger.
     pub fn base_units(&self, limit: u64, region: &Region) -> u64 {
-        let above = self.tiers().into_iter().map(|t| t.limit).filter(|l| *l > limit);
+        let above = self
+            .tiers()
+            .into_iter()
+            .map(|t| t.limit)
+            .filter(|l| *l > limit);
         let bases = above.chain([limit]).map(|l| self.base_of(l, region));
         bases.min().unwrap_or(0)
     }

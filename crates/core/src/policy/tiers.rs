@@ -6,7 +6,9 @@ use crate::schedule::MAX_TTL_MS;
 use std::collections::BTreeMap;
 
 /// How much is admitted: units in each period, and at once where the algorithm has a burst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct Limits {
     pub limit: u64,
     /// Equal to `limit` where the algorithm has none.
@@ -67,19 +69,29 @@ impl Policy {
 
     /// The longest that filling a bucket takes under any of these limits, in milliseconds. 0 where there is no bucket.
     pub(super) fn longest_fill_ms(&self) -> u64 {
-        let Some(per_ms) = self.algorithm.period().filter(|_| self.algorithm.is_bucket()) else {
+        let Some(per_ms) = self
+            .algorithm
+            .period()
+            .filter(|_| self.algorithm.is_bucket())
+        else {
             return 0;
         };
         let per_ms = u128::from(per_ms.longest_ms());
         let fill = |l: Limits| (u128::from(l.burst) * per_ms).div_ceil(u128::from(l.limit.max(1)));
-        let all = self.tiers().into_iter().chain(self.overrides.values().copied());
+        let all = self
+            .tiers()
+            .into_iter()
+            .chain(self.overrides.values().copied());
         let longest = all.map(fill).max().unwrap_or(0);
         u64::try_from(longest).unwrap_or(u64::MAX).min(MAX_TTL_MS)
     }
 
     /// The most that any subject may be admitted in a period.
     pub fn largest(&self) -> Limits {
-        let all = self.tiers().into_iter().chain(self.overrides.values().copied());
+        let all = self
+            .tiers()
+            .into_iter()
+            .chain(self.overrides.values().copied());
         all.reduce(|a, b| Limits {
             limit: a.limit.max(b.limit),
             burst: a.burst.max(b.burst),
@@ -87,4 +99,3 @@ impl Policy {
         .unwrap_or(self.limits)
     }
 }
-

@@ -27,7 +27,11 @@ fn what_the_log_says_to_a_refusal_is_the_first_moment_that_is_enough() {
         assert!(run.available(6_000 + wait) >= need, "{need}");
         assert!(run.available(6_000 + wait - 1) < need, "{need}");
     }
-    assert_eq!(run.retry_ms(6_000, 4), None, "it is more than there ever is");
+    assert_eq!(
+        run.retry_ms(6_000, 4),
+        None,
+        "it is more than there ever is"
+    );
 }
 
 #[test]
@@ -97,7 +101,12 @@ fn what_a_log_holds_counts_and_is_admitted_when_it_is_kept() {
     assert_eq!(counts(1_000 + MINUTE_MS), 3);
     let mut late = settle(Some(&held), &rule, &fence(), at(500));
     assert!(late.end_hold(2, false));
-    assert_eq!(late.meter.state, State::Log { entries: vec![(at(500), 1)] });
+    assert_eq!(
+        late.meter.state,
+        State::Log {
+            entries: vec![(at(500), 1)]
+        }
+    );
 }
 
 #[test]

@@ -74,5 +74,8 @@ fn in_a_new_epoch_a_slot_starts_its_time_again_and_outside_the_span_none_comes_b
     let available = |ms| settle(stored, &rule, &fence, at(ms)).available();
     assert_eq!(available(50_000 + TTL_MS - 1), 0);
     assert_eq!(available(50_000 + TTL_MS), 1);
-    assert_eq!(settle(stored, &rule, &outside(), at(2 * TTL_MS)).available(), 0);
+    assert_eq!(
+        settle(stored, &rule, &outside(), at(2 * TTL_MS)).available(),
+        0
+    );
 }

@@ -5,7 +5,11 @@ const MINUTES: Period = Period::every(PER_MS);
 
 fn window_from(base: u64, from: StoreMs) -> Rule {
     let part = Part::Base { units: base, from };
-    rule(Algorithm::FixedWindow { period: MINUTES }, base.max(1), part)
+    rule(
+        Algorithm::FixedWindow { period: MINUTES },
+        base.max(1),
+        part,
+    )
 }
 
 fn window(base: u64) -> Rule {
@@ -35,7 +39,13 @@ fn calendar_windows_have_their_days() {
         units: 3,
         from: StoreMs(0),
     };
-    let month = rule(Algorithm::FixedWindow { period: Period::Month }, 3, part);
+    let month = rule(
+        Algorithm::FixedWindow {
+            period: Period::Month,
+        },
+        3,
+        part,
+    );
     let leap = day("2028-02-29").plus(DAY_MS - 1);
     assert_eq!(month.label(leap), month.label(day("2028-02-01")));
     assert_eq!(month.label(leap.plus(1)), month.label(day("2028-03-31")));

@@ -33,10 +33,7 @@ enum Period {
     Calendar,
 }
 
-pub(super) fn read_algorithm(
-    table: &Table<'_>,
-    kind: Option<Kind>,
-) -> Option<(Algorithm, Limits)> {
+pub(super) fn read_algorithm(table: &Table<'_>, kind: Option<Kind>) -> Option<(Algorithm, Limits)> {
     let limit = table
         .required("limit", "the number of units to admit in each period")
         .and_then(|field| field.integer(limits::UNITS));
