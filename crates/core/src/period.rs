@@ -55,6 +55,14 @@ impl Period {
         }
     }
 
+    /// The shortest that a window of this period can be.
+    pub const fn shortest_ms(&self) -> u64 {
+        match *self {
+            Self::Every { per_ms, .. } => per_ms,
+            Self::Month => 28 * DAY_MS,
+        }
+    }
+
     const fn start(&self, label: u64) -> StoreMs {
         match *self {
             Self::Every { per_ms, offset_ms } => {

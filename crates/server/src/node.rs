@@ -6,10 +6,9 @@ use crate::store::AnyStore;
 use crate::usage_view::merge_periods;
 use apportion_core::allotment::Timing;
 use apportion_core::lives;
-use apportion_core::meter::label_at;
 use apportion_core::usage::{RETENTION_MS, period_start};
 use apportion_core::{
-    Actor, Algorithm, Epoch, Key, Life, Partition, Policy, PolicySet, Regime, Region, StoreMs,
+    Actor, Algorithm, Epoch, Key, Limits, Life, Partition, Policy, PolicySet, Regime, Region, StoreMs,
 };
 use apportion_engine::{CheckError, CheckRequest, Decision, Engine, Outlook, Shared};
 use apportion_store::{MeterId, Op, Reply, Store};
@@ -309,6 +308,20 @@ impl Node {
         Ok(keys.into_iter().take(limit).collect())
     }
 
+    /// Ends the slots that a check took; false where there was nothing (any more) to release.
+    ///
+    /// # Errors
+    /// Where the reservation can't be understood, or the store is out of reach.
+    pub async fn release(&self, reservation: &str) -> Result<bool, CheckError> {
+        self.0.engine.release(reservation).await
+    }
+
+    /// The limits that `key` goes by: those of its subject, or the policy's own where they depend on a request's plan.
+    pub fn limits_of(&self, policy: &Policy, key: &Key) -> Limits {
+        let found = policy.limits_of_key(key, &self.0.policies.subject_hash);
+        found.unwrap_or(policy.limits)
+    }
+
     /// Asks every region for its part of `key`; those that can't be reached within a second are reported by base alone.
     ///
     /// # Errors
@@ -318,6 +331,7 @@ impl Node {
         policy: &Policy,
         key: &Key,
     ) -> Result<BTreeMap<Region, RegionShare>, ReadError> {
+        let limits = self.limits_of(policy, key);
         let query = ShareQuery {
             key: key.clone(),
             label: None,
@@ -334,7 +348,7 @@ impl Node {
             .filter(|region| **region != self.0.region)
             .map(|region| {
                 let (peers, query, region) = (self.0.peers.clone(), query.clone(), region.clone());
-                let base = base_of(policy, &region);
+                let base = base_of(policy, limits.limit, &region);
                 async move {
                     let share = peers.shares(&region, &query, SHARES_WITHIN).await;
                     let only_base = RegionShare {
@@ -430,14 +444,14 @@ impl Node {
             .regime()
             .map_err(|error| unavailable(error.to_string()))?;
         let label = match policy.algorithm {
-            Algorithm::TokenBucket { .. } => None,
-            Algorithm::FixedWindow { per_ms, .. } => {
+            Algorithm::FixedWindow { period } => {
                 let now = self
                     .now()
                     .await
                     .map_err(|error| unavailable(error.to_string()))?;
-                Some(query.label.unwrap_or_else(|| label_at(now, per_ms)))
+                Some(query.label.unwrap_or_else(|| period.label(now)))
             }
+            _ => None,
         };
         let id = MeterId {
             key: query.key.clone(),
@@ -480,10 +494,12 @@ impl From<Share> for RegionShare {
     }
 }
 
-fn base_of(policy: &Policy, region: &Region) -> f64 {
+/// A region's base share of `limit`, in its units.
+fn base_of(policy: &Policy, limit: u64, region: &Region) -> f64 {
     match policy.algorithm {
-        Algorithm::FixedWindow { .. } => policy.base_units(region) as f64,
-        Algorithm::TokenBucket { limit, .. } => limit as f64 * policy.base_ppb(region) as f64 / 1e9,
+        Algorithm::FixedWindow { .. } => policy.base_units(limit, region) as f64,
+        Algorithm::Concurrency { .. } => limit as f64,
+        _ => limit as f64 * policy.base_ppb(region) as f64 / 1e9,
     }
 }
 
