@@ -14,9 +14,16 @@ fn as_in_the_docs(lines: &[&str]) -> String {
         "per = \"1m\"",
         "burst = 200",
     ];
+    let is = |kind: &str| lines.contains(&&*format!("algorithm = {kind:?}"));
+    let bucket = !lines.iter().any(|line| name(line) == "algorithm") || is("gcra");
+    let means_nothing = |name: &str| match name {
+        "burst" => !bucket,
+        "per" => is("concurrency"),
+        _ => false,
+    };
     let kept = usual
         .iter()
-        .filter(|line| !lines.iter().any(|l| name(l) == name(line)));
+        .filter(|line| !lines.iter().any(|l| name(l) == name(line)) && !means_nothing(&name(line)));
     let all: Vec<_> = kept.chain(lines).copied().collect();
     format!(
         "regions = [\"us-east\", \"eu-west\"]\n[[policy]]\n{}\n",
