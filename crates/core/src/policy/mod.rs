@@ -15,7 +15,7 @@ mod tiers;
 
 use crate::division::part_of;
 use crate::ids::Region;
-use crate::key::Attributes;
+use crate::key::{Attributes, SubjectHash};
 use crate::period::Period;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct PolicySet {
     pub policies: Vec<Arc<Policy>>,
     /// What is allowed but probably not meant; to be shown at start and by `policy check`.
     pub warnings: Vec<String>,
+    /// What the subjects are hashed under. It isn't in the file: it is a secret.
+    pub subject_hash: SubjectHash,
 }
 
 /// One rule.
@@ -141,6 +143,14 @@ pub const PPB: u64 = 1_000_000_000;
 impl PolicySet {
     pub fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
         self.policies.iter().find(|policy| policy.name == name)
+    }
+
+    #[must_use]
+    pub fn with_subject_hash(self, hash: SubjectHash) -> Self {
+        Self {
+            subject_hash: hash,
+            ..self
+        }
     }
 }
 
