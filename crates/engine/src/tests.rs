@@ -206,7 +206,7 @@ async fn no_policy_means_no_limits() {
     let nothing = CheckRequest {
         attributes: Default::default(),
         cost: 1,
-        peek: false,
+        ..CheckRequest::default()
     };
     let decision = node.engine.check(nothing.clone()).await.unwrap();
     assert!(decision.allowed && decision.limits.is_empty());
