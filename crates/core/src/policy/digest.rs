@@ -1,7 +1,6 @@
 //! Digests by which two nodes tell whether they hold the same rules.
 
 use super::{Algorithm, Limits, Mode, OnStoreFailure, Policy, PolicySet, Standing, Tolerance};
-use crate::key::SubjectHash;
 use crate::period::Period;
 use xxhash_rust::xxh3::xxh3_64;
 
