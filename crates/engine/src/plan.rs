@@ -7,7 +7,7 @@ use apportion_core::key::check_attributes;
 use apportion_core::meter::{Member, reserve};
 use apportion_core::policy::Standing;
 use apportion_core::schedule::{EXACT, MICRO};
-use apportion_core::{Algorithm, Attributes, Key, KeyError, Limits, Partition, Policy, PolicySet};
+use apportion_core::{Algorithm, Key, KeyError, Limits, Partition, Policy, PolicySet};
 use apportion_store::Charge;
 use icu_normalizer::ComposingNormalizerBorrowed;
 use std::borrow::Cow;
@@ -178,7 +178,7 @@ impl Plan {
             let message = format!("more than {MATCHES_MAX} policies match");
             return Err(CheckError::invalid("attributes", message));
         }
-        let key = Key::of(policy, &request.attributes).map_err(bad_attributes)?;
+        let key = Key::of(policy, &request.attributes, &self.policies.subject_hash).map_err(bad_attributes)?;
         let partition = key.partition();
         let group = self.groups.iter().position(|g| g.partition == partition);
         let group = group.unwrap_or_else(|| {
@@ -195,7 +195,9 @@ impl Plan {
             limits,
             standing,
             member: match standing {
-                Standing::Leaves { .. } => member_of(policy, &request.attributes),
+                Standing::Leaves { .. } => {
+                    policy.member_of(&request.attributes, &self.policies.subject_hash)
+                }
                 Standing::Exempt => None,
             },
             group,
@@ -247,18 +249,6 @@ const fn effort(algorithm: &Algorithm) -> u8 {
 
 pub(crate) const fn is_slots(policy: &Policy) -> bool {
     matches!(policy.algorithm, Algorithm::Concurrency { .. })
-}
-
-/// Whose part of the policy's pool the request is; requests that don't say are of the empty one.
-fn member_of(policy: &Policy, attributes: &Attributes) -> Option<Member> {
-    let pool = policy.pool.as_ref()?;
-    let name = attributes
-        .get(&pool.by)
-        .map_or(Cow::Borrowed(""), |value| composed(value));
-    Some(Member {
-        weight: pool.weight_of(&name),
-        name: name.into_owned(),
-    })
 }
 
 /// Unicode's composed form (NFC), as in keys.

@@ -132,7 +132,7 @@ impl RuleSet {
 impl PolicyRules {
     fn new(policy: &Policy) -> Self {
         let mut limits = policy.tiers();
-        limits.extend(policy.overrides.values());
+        limits.extend(policy.overrides.iter().map(|(_, limits)| limits));
         limits.sort_unstable();
         limits.dedup();
         Self(limits.into_iter().map(|l| (l, OnceLock::new())).collect())

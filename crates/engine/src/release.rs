@@ -124,7 +124,7 @@ fn end_slots(prepared: &Prepared, policies: &PolicySet, id: u64, keys: &[Key]) -
             continue;
         };
         let limits = policy
-            .limits_of_subject(&key.subject())
+            .limits_of_key(key, &policies.subject_hash)
             .unwrap_or(policy.limits);
         by_partition
             .entry(key.partition())

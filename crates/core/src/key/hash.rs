@@ -47,18 +47,19 @@ impl SubjectHash {
     }
 
     /// A value, in composed form, as it may be shown: itself, or `#` and 22 characters.
-    pub(crate) fn shown<'v>(&self, policy: &str, attribute: &str, value: &'v str) -> Cow<'v, str> {
+    pub(crate) fn shown<'v>(&self, attribute: &str, value: &'v str) -> Cow<'v, str> {
         if may_be_shown(value) {
             Cow::Borrowed(value)
         } else {
-            Cow::Owned(format!("#{}", self.digits(policy, attribute, value)))
+            Cow::Owned(format!("#{}", self.digits(attribute, value)))
         }
     }
 
-    /// The 22 characters that stand for `value`. Equal values of different policies or attributes don't show as equal.
-    pub(super) fn digits(&self, policy: &str, attribute: &str, value: &str) -> String {
+    /// The 22 characters that stand for `value`. Equal values of different attributes don't show as equal. Those of one
+    /// attribute do, whatever the policy: the policies of one subject share a partition.
+    pub(super) fn digits(&self, attribute: &str, value: &str) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in ["value", policy, attribute, value] {
+        for part in ["value", attribute, value] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
