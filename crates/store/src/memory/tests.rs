@@ -1,7 +1,8 @@
 use super::*;
-use apportion_core::Epoch;
-use apportion_core::Key;
 use apportion_core::fence::{Missing, Span};
+use apportion_core::meter::Rule;
+use apportion_core::schedule::Shares;
+use apportion_core::{Algorithm, Epoch, Key, Limits};
 
 const NOW: StoreMs = StoreMs(1_000_000);
 
@@ -77,21 +78,29 @@ fn attempts_counted_while_the_clock_is_back_are_forgotten_on_that_clock() {
     let id = id();
     let charge = Charge {
         key: id.key.clone(),
-        rule: Rule::Bucket {
-            schedule: apportion_core::schedule::Schedule::constant(
-                apportion_core::schedule::Flow::NONE,
-            ),
-        },
+        rule: Arc::new(Rule {
+            algorithm: Algorithm::TokenBucket { per_ms: 1_000 },
+            limits: Limits { limit: 1, burst: 1 },
+            by_plan: false,
+            fill_ms: 0,
+            part: Part::Shares(Shares::constant(0)),
+        }),
         cost: 1,
         units: 1,
+        reserve_ppm: 0,
+        denied: 0,
         usage_ms: None,
         shadow: false,
+        newcomers_max: None,
+        member: None,
     };
     let refused = Op::Decide(Decide {
         fence: fence(),
         partition: id.key.partition(),
+        id: 1,
         mode: Mode::Charge,
         charges: vec![charge],
+        remember: None,
     });
     assert!(memory.apply(NOW, refused.clone()).is_ok());
     let earlier = NOW.minus(50_000);
