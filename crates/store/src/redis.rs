@@ -21,14 +21,15 @@
 mod decode;
 mod encode;
 mod link;
+mod pack;
 mod script;
 mod text;
 
 use crate::op::*;
 use crate::{Store, StoreError};
-use ::redis::Pipeline;
+use ::redis::{Pipeline, Value};
 use apportion_core::Life;
-use encode::{Encoder, Names};
+use encode::{Batch, Encoder, Names};
 use link::Link;
 use script::{Attachment, Clock};
 use std::fmt;
@@ -39,6 +40,9 @@ use std::time::Duration;
 const BULK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// Longest prefix of key names, bytes.
 const PREFIX_MAX: usize = 64;
+
+/// Most decisions in one script call, during which the server does nothing else.
+const BATCH_MAX: usize = 64;
 
 /// A region's store on one Redis. Cheap to clone; clones share connections and the attachment.
 #[derive(Clone)]
@@ -52,6 +56,22 @@ struct Inner {
     bulk: Link,
     attached: Mutex<Option<Arc<Attachment>>>,
 }
+
+/// What has been said of some operations, and is waiting for answers.
+enum Part<'a> {
+    One(&'a Op, Result<(), StoreError>),
+    /// Decisions in one command.
+    Decides {
+        decides: Vec<&'a Decide>,
+        sent: Vec<Result<(), StoreError>>,
+        /// None where none of them could be sent.
+        answers: usize,
+    },
+}
+
+/// Whether the server said that it doesn't know the scripts.
+#[derive(PartialEq)]
+struct Lost(bool);
 
 /// What a Redis says of itself, for whoever has to decide whether it may hold budgets.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,36 +176,58 @@ impl RedisStore {
             attachment: attachment.as_deref(),
         };
         let mut pipeline = Pipeline::new();
-        let added: Vec<Result<(), StoreError>> = ops
-            .iter()
-            .map(|op| encoder.add(op, &mut pipeline))
-            .collect();
-        let sent = match pipeline.is_empty() {
+        let mut parts = Vec::new();
+        let mut rest = ops;
+        while let Some((op, others)) = rest.split_first() {
+            let decides = adjacent_decides(rest);
+            let part = if decides.is_empty() {
+                rest = others;
+                Part::One(op, encoder.add(op, &mut pipeline))
+            } else {
+                rest = &rest[decides.len()..];
+                let Batch { cmd, sent } = encoder.decides(&decides);
+                let answers = usize::from(cmd.is_some());
+                if let Some(cmd) = cmd {
+                    pipeline.add_command(cmd);
+                }
+                Part::Decides {
+                    decides,
+                    sent,
+                    answers,
+                }
+            };
+            parts.push(part);
+        }
+        let answers = match pipeline.is_empty() {
             true => Ok(Vec::new()),
             false => self.link(ops).send(&pipeline).await,
         };
-        let mut answers = match sent {
-            Ok(answers) => answers,
-            Err(error) => {
-                let each = added.into_iter();
-                return each.map(|a| a.and_then(|()| Err(error.clone()))).collect();
-            }
-        };
-        let mut rest = answers.as_mut_slice();
+        let mut answers = answers.map(Vec::into_iter);
         let mut replies = Vec::with_capacity(ops.len());
-        for (op, added) in ops.iter().zip(added) {
-            let reply = added.and_then(|()| {
-                let (own, others) = std::mem::take(&mut rest).split_at_mut(decode::answers(op));
-                rest = others;
-                let reply = decode::reply(op, &self.0.names, own);
-                if reply == Err(StoreError::LookAgain) {
-                    self.detach(attachment.as_deref());
-                }
-                reply
-            });
-            replies.push(reply);
+        for part in parts {
+            if part.replies(&self.0.names, &mut answers, &mut replies) == Lost(true) {
+                self.detach(attachment.as_deref());
+            }
         }
         replies
+    }
+
+    /// For benchmarks: the whole command that decides these, which share a fence. `None` where it can't be sent.
+    #[doc(hidden)]
+    pub fn decide_command(&self, decides: &[Decide]) -> Option<Vec<Vec<u8>>> {
+        let attachment = self.attachment();
+        let encoder = Encoder {
+            names: &self.0.names,
+            clock: self.0.clock,
+            attachment: attachment.as_deref(),
+        };
+        let decides: Vec<&Decide> = decides.iter().collect();
+        let cmd = encoder.decides(&decides).cmd?;
+        let args = cmd.args_iter().map(|arg| match arg {
+            ::redis::Arg::Simple(bytes) => Some(bytes.to_vec()),
+            _ => None,
+        });
+        args.collect()
     }
 
     fn link(&self, ops: &[Op]) -> &Link {
@@ -237,6 +279,63 @@ impl RedisStore {
         }));
         Ok(Reply::Done)
     }
+}
+
+// === impl Part ===
+
+impl Part<'_> {
+    /// Takes its answers off `answers`, or the error that there is instead of any.
+    fn replies(
+        self,
+        names: &Names,
+        answers: &mut Result<std::vec::IntoIter<Value>, StoreError>,
+        to: &mut Vec<Result<Reply, StoreError>>,
+    ) -> Lost {
+        let before = to.len();
+        match (self, answers) {
+            (Self::One(_, Err(error)), _) => {
+                to.push(Err(error));
+                return Lost(false);
+            }
+            (
+                Self::Decides {
+                    answers: 0, sent, ..
+                },
+                _,
+            ) => {
+                let not_sent = || Err(StoreError::NotSent("it is in no command".into()));
+                to.extend(sent.into_iter().map(|sent| sent.and(not_sent())));
+                return Lost(false);
+            }
+            (Self::One(op, Ok(())), Ok(answers)) => {
+                let mut own: Vec<Value> = answers.take(decode::answers(op)).collect();
+                to.push(decode::reply(op, names, &mut own));
+            }
+            (Self::Decides { decides, sent, .. }, Ok(answers)) => {
+                let answer = answers.next().unwrap_or(Value::Nil);
+                to.extend(decode::decides(names, &decides, &sent, answer));
+            }
+            (Self::One(_, Ok(())), Err(error)) => to.push(Err(error.clone())),
+            (Self::Decides { sent, .. }, Err(error)) => {
+                to.extend(sent.into_iter().map(|sent| sent.and(Err(error.clone()))));
+            }
+        }
+        Lost(to[before..].contains(&Err(StoreError::LookAgain)))
+    }
+}
+
+/// The decisions that `ops` begins with, as far as they can share a command.
+fn adjacent_decides(ops: &[Op]) -> Vec<&Decide> {
+    let mut decides: Vec<&Decide> = Vec::new();
+    for op in ops.iter().take(BATCH_MAX) {
+        match op {
+            Op::Decide(decide) if decides.first().is_none_or(|d| d.fence == decide.fence) => {
+                decides.push(decide);
+            }
+            _ => break,
+        }
+    }
+    decides
 }
 
 impl Store for RedisStore {

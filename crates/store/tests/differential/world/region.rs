@@ -37,9 +37,13 @@ impl World {
 
     pub(super) fn new_rule(&mut self) {
         let key = self.key();
-        let window = matches!(self.rules[&key], Rule::Window { .. }) != self.chance(3);
-        let rule = self.rule(window);
-        self.rules.insert(key, rule);
+        let of = |policy: &str| POLICIES.iter().find(|(p, _)| *p == policy);
+        let mut kind = of(key.policy_id()).unwrap().1;
+        if self.chance(5) {
+            kind = self.pick(&[Kind::Bucket, Kind::Log, Kind::Counter, Kind::Slots]);
+        }
+        let rule = self.rule(kind);
+        self.rules.insert(key, Arc::new(rule));
     }
 
     pub(super) fn attach(&mut self) {
