@@ -178,7 +178,8 @@ impl Plan {
             let message = format!("more than {MATCHES_MAX} policies match");
             return Err(CheckError::invalid("attributes", message));
         }
-        let key = Key::of(policy, &request.attributes, &self.policies.subject_hash).map_err(bad_attributes)?;
+        let key = Key::of(policy, &request.attributes, &self.policies.subject_hash)
+            .map_err(bad_attributes)?;
         let partition = key.partition();
         let group = self.groups.iter().position(|g| g.partition == partition);
         let group = group.unwrap_or_else(|| {

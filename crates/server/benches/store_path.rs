@@ -64,7 +64,10 @@ async fn main() -> Outcome<()> {
         100.0 * rate / alone
     ));
     let unbatched = Region1::start(&redis.url(), 1, false).await?;
-    say(format!("without batching: {:.0}/s", unbatched.saturated(TURN).await));
+    say(format!(
+        "without batching: {:.0}/s",
+        unbatched.saturated(TURN).await
+    ));
     for policies in [4, 8] {
         let region = Region1::start(&redis.url(), policies, true).await?;
         say(format!(
@@ -186,11 +189,18 @@ fn redis_benchmark(redis: &RedisServer, script: &[Vec<u8>]) -> Outcome<f64> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    child.stdin.take().ok_or("it has a stdin")?.write_all(blob)?;
+    child
+        .stdin
+        .take()
+        .ok_or("it has a stdin")?
+        .write_all(blob)?;
     let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let row = text.lines().last().unwrap_or_default();
-    let rate = row.split("\",\"").nth(1).map(|field| field.trim_matches('"'));
+    let rate = row
+        .split("\",\"")
+        .nth(1)
+        .map(|field| field.trim_matches('"'));
     let rate = rate.and_then(|field| field.parse().ok());
     rate.ok_or_else(|| format!("redis-benchmark said {text:?}").into())
 }
@@ -232,7 +242,8 @@ impl Region1 {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let shutdown = CancellationToken::new();
-        let (node, _running) = Node::start(parts, listener, &shutdown).map_err(|e| e.to_string())?;
+        let (node, _running) =
+            Node::start(parts, listener, &shutdown).map_err(|e| e.to_string())?;
         let begun = Instant::now();
         while node.check(request("no", 0)).await.is_err() {
             if begun.elapsed() > Duration::from_secs(20) {
@@ -245,7 +256,10 @@ impl Region1 {
 
     /// Checks a second with so many callers that never wait between two checks.
     async fn saturated(&self, time: Duration) -> f64 {
-        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stop, done) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
         let callers: Vec<_> = (0..IN_FLIGHT as u64)
             .map(|caller| {
                 let (node, stop, done) = (self.node.clone(), stop.clone(), done.clone());

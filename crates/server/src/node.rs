@@ -8,7 +8,8 @@ use apportion_core::allotment::Timing;
 use apportion_core::lives;
 use apportion_core::usage::{RETENTION_MS, period_start};
 use apportion_core::{
-    Actor, Algorithm, Epoch, Key, Limits, Life, Partition, Policy, PolicySet, Regime, Region, StoreMs,
+    Actor, Algorithm, Epoch, Key, Life, Limits, Partition, Policy, PolicySet, Regime, Region,
+    StoreMs,
 };
 use apportion_engine::{CheckError, CheckRequest, Decision, Engine, Outlook, Shared};
 use apportion_store::{MeterId, Op, Reply, Store};

@@ -139,7 +139,9 @@ impl View<'_> {
         let Limits { limit, burst } = self.policy.largest();
         let periods = |per_ms: u64| self.period_ms.div_ceil(per_ms).saturating_add(1);
         match self.policy.algorithm {
-            Algorithm::FixedWindow { period } => limit.saturating_mul(periods(period.shortest_ms())),
+            Algorithm::FixedWindow { period } => {
+                limit.saturating_mul(periods(period.shortest_ms()))
+            }
             Algorithm::SlidingLog { per_ms } => limit.saturating_mul(periods(per_ms)),
             // In the two-cell form a trailing window can see twice the limit.
             Algorithm::SlidingWindow { per_ms, .. } => limit.saturating_mul(2 * periods(per_ms)),

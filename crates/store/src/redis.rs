@@ -25,6 +25,7 @@ mod pack;
 mod script;
 mod text;
 
+use crate::batch::{self, Batcher, Shape, Unanswered};
 use crate::op::*;
 use crate::{Store, StoreError};
 use ::redis::{Pipeline, Value};
@@ -33,7 +34,7 @@ use encode::{Batch, Encoder, Names};
 use link::Link;
 use script::{Attachment, Clock};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// What doesn't decide requests may take at least so long.
@@ -44,9 +45,18 @@ const PREFIX_MAX: usize = 64;
 /// Most decisions in one script call, during which the server does nothing else.
 const BATCH_MAX: usize = 64;
 
+/// Script calls with decisions that are on their way at a time; beyond that, decisions wait and go together.
+const CALLS_MAX: usize = 2;
+/// Decisions that wait; one more isn't sent.
+const WAITING_MAX: usize = 8_192;
+
 /// A region's store on one Redis. Cheap to clone; clones share connections and the attachment.
 #[derive(Clone)]
-pub struct RedisStore(Arc<Inner>);
+pub struct RedisStore(Arc<Inner>, Gathers);
+
+/// Whether decisions that come at the same time ride in one script call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Gathers(bool);
 
 struct Inner {
     names: Names,
@@ -54,6 +64,7 @@ struct Inner {
     /// For decisions alone, so that they never wait behind bulk work.
     decisions: Link,
     bulk: Link,
+    gathered: Batcher<Op, Result<Reply, StoreError>>,
     attached: Mutex<Option<Arc<Attachment>>>,
 }
 
@@ -118,13 +129,53 @@ impl RedisStore {
         let link = |timeout| {
             Link::new(url, timeout).map_err(|error| StoreError::NotSent(error.to_string()))
         };
-        Ok(Self(Arc::new(Inner {
-            names: Names::new(prefix),
-            clock,
-            decisions: link(timeout)?,
-            bulk: link(timeout.max(BULK_TIMEOUT_MIN))?,
-            attached: Mutex::new(None),
-        })))
+        let (decisions, bulk) = (link(timeout)?, link(timeout.max(BULK_TIMEOUT_MIN))?);
+        let shape = Shape {
+            calls_max: CALLS_MAX,
+            call_len_max: BATCH_MAX,
+            waiting_max: WAITING_MAX,
+            timeout,
+        };
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner>| {
+            let inner = inner.clone();
+            let send = move |ops: Vec<Op>| -> batch::Reply<_> {
+                let store = inner.upgrade().map(|inner| Self(inner, Gathers(false)));
+                Box::pin(async move {
+                    match store {
+                        Some(store) => store.run(&ops).await,
+                        None => Vec::new(),
+                    }
+                })
+            };
+            Inner {
+                names: Names::new(prefix),
+                clock,
+                decisions,
+                bulk,
+                gathered: Batcher::new(shape, send),
+                attached: Mutex::new(None),
+            }
+        });
+        Ok(Self(inner, Gathers(true)))
+    }
+
+    /// The same store, by which each decision goes in a script call of its own. For benchmarks.
+    #[must_use]
+    pub fn unbatched(&self) -> Self {
+        Self(self.0.clone(), Gathers(false))
+    }
+
+    /// Runs a decision in the same script call as others that come at the same time.
+    async fn gather(&self, op: Op) -> Result<Reply, StoreError> {
+        let answer = self.0.gathered.ask(op).await;
+        answer.unwrap_or_else(|why| {
+            Err(match why {
+                Unanswered::NotSent => {
+                    StoreError::NotSent("too much is waiting for the store".into())
+                }
+                Unanswered::Unknown => StoreError::Unknown("no answer in time".into()),
+            })
+        })
     }
 
     /// Asks the server what it is and how it is set up.
@@ -339,7 +390,13 @@ fn adjacent_decides(ops: &[Op]) -> Vec<&Decide> {
 }
 
 impl Store for RedisStore {
-    async fn call(&self, ops: Vec<Op>) -> Vec<Result<Reply, StoreError>> {
+    async fn call(&self, mut ops: Vec<Op>) -> Vec<Result<Reply, StoreError>> {
+        if self.1 == Gathers(true)
+            && let [Op::Decide(_)] = ops.as_slice()
+            && let Some(op) = ops.pop()
+        {
+            return vec![self.gather(op).await];
+        }
         let mut replies = Vec::with_capacity(ops.len());
         let mut rest = ops.as_slice();
         while !rest.is_empty() {

@@ -59,7 +59,9 @@ impl Settled<'_> {
         if buckets == 1 {
             // What several windows of an older epoch put into one cell: more than any limit, and exact when multiplied.
             let most = EXACT / per_ms;
-            counts.iter_mut().for_each(|count| *count = (*count).min(most));
+            counts
+                .iter_mut()
+                .for_each(|count| *count = (*count).min(most));
         }
         while counts.len() > 1 && counts.last() == Some(&0) {
             counts.pop();

@@ -52,12 +52,18 @@ pub(super) fn read_secret(
     let bytes = match read_bounded(&path) {
         Ok(bytes) => bytes.trim_ascii_end().to_vec(),
         Err(error) => {
-            field.wrong(format!("{} can't be read: {error}", path.display()), EXPECTED);
+            field.wrong(
+                format!("{} can't be read: {error}", path.display()),
+                EXPECTED,
+            );
             return None;
         }
     };
     if !(LEAST_BYTES..=MOST_BYTES).contains(&bytes.len()) {
-        field.wrong(format!("{} has {} bytes", path.display(), bytes.len()), EXPECTED);
+        field.wrong(
+            format!("{} has {} bytes", path.display(), bytes.len()),
+            EXPECTED,
+        );
         return None;
     }
     Some(Some(Secret(bytes)))

@@ -231,7 +231,8 @@ impl Limiter for Fake {
                 .iter()
                 .map(|name| (name.clone(), tenant.to_owned()))
                 .collect();
-            Key::of(policy, &values, &self.0.policies.subject_hash).expect("short values make a key")
+            Key::of(policy, &values, &self.0.policies.subject_hash)
+                .expect("short values make a key")
         };
         Ok(["globex", "acme"]
             .map(key)

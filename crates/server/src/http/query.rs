@@ -96,8 +96,8 @@ impl Parameters {
                 format!("missing; {}", expected()),
             ));
         }
-        let key =
-            Key::of(policy, &values, hash).map_err(|error| Failure::invalid("key", error.to_string()))?;
+        let key = Key::of(policy, &values, hash)
+            .map_err(|error| Failure::invalid("key", error.to_string()))?;
         Ok(Subject::One { values, key })
     }
 

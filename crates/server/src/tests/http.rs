@@ -115,17 +115,33 @@ async fn a_request_id_with_another_content_is_a_409() {
     let faces = Faces::start(&fake).await;
     let answer = faces.check(ACME).await;
     assert_eq!(answer.status, 409);
-    assert!(answer.body.contains(r#""code":"REQUEST_ID_REUSED""#), "{}", answer.body);
+    assert!(
+        answer.body.contains(r#""code":"REQUEST_ID_REUSED""#),
+        "{}",
+        answer.body
+    );
 }
 
 #[tokio::test]
 async fn a_release_says_whether_there_was_anything_to_release() {
     let faces = Faces::start(&Fake::new()).await;
     for (body, status, said) in [
-        (r#"{"reservation":"taken"}"#, 200, r#"{"released":true,"region":"us-east"}"#),
-        (r#"{"reservation":"over"}"#, 200, r#"{"released":false,"region":"us-east"}"#),
+        (
+            r#"{"reservation":"taken"}"#,
+            200,
+            r#"{"released":true,"region":"us-east"}"#,
+        ),
+        (
+            r#"{"reservation":"over"}"#,
+            200,
+            r#"{"released":false,"region":"us-east"}"#,
+        ),
         (r#"{"reservation":"?"}"#, 400, "reservation: unreadable"),
-        (r#"{"reservation":1}"#, 400, "reservation: expected a string, found 1"),
+        (
+            r#"{"reservation":1}"#,
+            400,
+            "reservation: expected a string, found 1",
+        ),
         (r#"{"slot":"x"}"#, 400, "slot: unknown field"),
         ("{}", 400, "reservation: missing"),
         ("", 400, "body: empty"),

@@ -84,7 +84,8 @@ fn a_sensitive_value_is_hashed_under_the_secret() {
 }
 
 #[test]
-fn equal_values_of_two_attributes_do_not_show_as_equal_and_those_of_two_policies_share_a_partition() {
+fn equal_values_of_two_attributes_do_not_show_as_equal_and_those_of_two_policies_share_a_partition()
+{
     let mut policy = sensitive(&["from", "to"]);
     let request = attributes(&[("from", "kim"), ("to", "kim")]);
     let of = |policy: &Policy| Key::of(policy, &request, &SubjectHash::default()).unwrap();
