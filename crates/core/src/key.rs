@@ -6,7 +6,13 @@
 //!
 //! Values are taken as they come, with one exception: they are put in Unicode's composed form (NFC), so that the
 //! two ways of writing an é are one subject. Nothing is trimmed and no case is folded: whether `Acme` is `acme` is
-//! the caller's to know. Every byte but `A-Z a-z 0-9 . _ ~ -` is percent-escaped, control characters included.
+//! the caller's to know. Every byte but `A-Z a-z 0-9 . _ ~ -` is percent-escaped.
+//!
+//! Values of attributes that a policy calls sensitive, and those that aren't safe to show (see `shown`), are hashed:
+//! `%.` and 22 characters.
+
+mod hash;
+mod shown;
 
 use crate::policy::{Policy, limits};
 use icu_normalizer::ComposingNormalizerBorrowed;
@@ -15,6 +21,9 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
+
+pub use hash::SubjectHash;
+pub use shown::MAX_SHOWN_BYTES;
 
 /// The attributes of one request, as the caller gave them.
 pub type Attributes = BTreeMap<String, String>;
@@ -27,14 +36,15 @@ pub const MAX_NAME_BYTES: usize = 64;
 pub const MAX_VALUE_BYTES: usize = 256;
 /// Longest subject, bytes: the values of the key attributes together, in composed form.
 pub const MAX_SUBJECT_BYTES: usize = 1024;
-/// Longest text of a key, bytes: name, `@`, version, and the values, escaped, each after a colon.
+/// Longest text of a key, bytes: name, `@`, version, and the values, hashed or escaped, each after a colon.
 pub const MAX_KEY_BYTES: usize =
-    64 + 1 + 10 + 3 * MAX_SUBJECT_BYTES + 2 * limits::MAX_KEY_ATTRIBUTES;
+    64 + 1 + 10 + limits::MAX_KEY_ATTRIBUTES * (1 + 3 * MAX_SHOWN_BYTES);
 
 /// An empty value; a lone `%` is no escape, so that one empty value and no value at all differ.
 const EMPTY: &str = "%";
 
-/// One of the 256 parts of a store. All keys of a subject's first attribute share one, so that its policies are one call.
+/// One of the 256 parts of a store. All keys with one first value share one, so that the policies of a tenant are one
+/// call; but a hashed value isn't the same in two policies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Partition(pub u8);
 
@@ -101,7 +111,7 @@ pub(crate) fn normalise(text: &str) -> Cow<'_, str> {
 }
 
 /// The normalised value of an attribute, if it is within bounds.
-fn bounded<'a>(attribute: &str, value: &'a str) -> Result<Cow<'a, str>, KeyError> {
+pub(crate) fn bounded<'a>(attribute: &str, value: &'a str) -> Result<Cow<'a, str>, KeyError> {
     let too_long = |bytes| KeyError::ValueTooLong {
         attribute: attribute.to_owned(),
         bytes,
@@ -122,7 +132,11 @@ impl Key {
     /// The key of a request under a policy that matches it.
     ///
     /// Looks at the policy's key attributes alone; [`check_attributes`] bounds the request as a whole.
-    pub fn of(policy: &Policy, attributes: &Attributes) -> Result<Self, KeyError> {
+    pub fn of(
+        policy: &Policy,
+        attributes: &Attributes,
+        hash: &SubjectHash,
+    ) -> Result<Self, KeyError> {
         let mut text = policy.id();
         let mut first = None;
         let mut bytes = 0;
@@ -133,9 +147,16 @@ impl Key {
             })?;
             let value = bounded(attribute, value)?;
             bytes += value.len();
-            first.get_or_insert_with(|| partition_of(&value));
             text.push(':');
-            escape(&value, &mut text);
+            let start = text.len();
+            if policy.sensitive.contains(attribute) || !shown::may_be_shown(&value) {
+                text.push_str(hash::MARK);
+                text.push_str(&hash.digits(&policy.name, attribute, &value));
+                first.get_or_insert_with(|| partition_of(&text[start..]));
+            } else {
+                escape(&value, &mut text);
+                first.get_or_insert_with(|| partition_of(&value));
+            }
         }
         if bytes > MAX_SUBJECT_BYTES {
             return Err(KeyError::SubjectTooLong {
@@ -161,15 +182,19 @@ impl Key {
         if !limits::is_policy_name(name) || known.to_string() != version {
             return None;
         }
-        let values = unescape_all(subject)?;
-        if values.len() > limits::MAX_KEY_ATTRIBUTES
-            || values.iter().map(String::len).sum::<usize>() > MAX_SUBJECT_BYTES
-        {
+        let values = read_all(subject)?;
+        // So many values that may be shown are never longer than a subject may be.
+        if values.len() > limits::MAX_KEY_ATTRIBUTES {
             return None;
         }
+        let partition = match values.first() {
+            Some(Value::Shown(value)) => partition_of(value),
+            Some(Value::Hashed(_)) => partition_of(subject.split(':').next()?),
+            None => partition_of(name),
+        };
         Some(Self {
             text: text.into(),
-            partition: partition_of(values.first().map_or(name, String::as_str)),
+            partition,
         })
     }
 
@@ -186,10 +211,16 @@ impl Key {
         self.halves().0
     }
 
-    /// The values of the policy's key attributes, in its order.
+    /// The values of the policy's key attributes, in its order, as they can be shown: `#` and 22 characters for one that
+    /// is hashed.
     pub fn subject(&self) -> Vec<String> {
-        unescape_all(self.halves().1)
-            .expect("a key is escaped when it is made and read when parsed")
+        let values = read_all(self.halves().1)
+            .expect("a key is escaped when it is made and read when parsed");
+        let show = |value| match value {
+            Value::Shown(value) => value,
+            Value::Hashed(digits) => format!("#{digits}"),
+        };
+        values.into_iter().map(show).collect()
     }
 
     fn halves(&self) -> (&str, &str) {
@@ -234,14 +265,25 @@ fn escape(value: &str, to: &mut String) {
     }
 }
 
-fn unescape_all(subject: &str) -> Option<Vec<String>> {
+/// A value as a key's text has it.
+enum Value<'t> {
+    Shown(String),
+    /// The 22 characters.
+    Hashed(&'t str),
+}
+
+fn read_all(subject: &str) -> Option<Vec<Value<'_>>> {
     if subject.is_empty() {
         return Some(Vec::new());
     }
-    subject.split(':').map(unescape).collect()
+    let read = |text| match hash::hashed(text) {
+        Some(digits) => Some(Value::Hashed(digits)),
+        None => unescape(text).map(Value::Shown),
+    };
+    subject.split(':').map(read).collect()
 }
 
-/// `None` for all that [`escape`] doesn't write.
+/// `None` for all that [`Key::of`] doesn't write so.
 fn unescape(text: &str) -> Option<String> {
     if text == EMPTY {
         return Some(String::new());
@@ -261,7 +303,7 @@ fn unescape(text: &str) -> Option<String> {
         });
     }
     let value = String::from_utf8(value).ok()?;
-    (value.len() <= MAX_VALUE_BYTES && normalise(&value) == value).then_some(value)
+    (shown::may_be_shown(&value) && normalise(&value) == value).then_some(value)
 }
 
 fn upper_hex(digit: u8) -> Option<u8> {

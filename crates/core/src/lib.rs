@@ -19,7 +19,7 @@ pub mod schedule;
 pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};
-pub use key::{Attributes, Key, KeyError, Partition};
+pub use key::{Attributes, Key, KeyError, Partition, SubjectHash};
 pub use period::Period;
 pub use policy::{Algorithm, Limits, Policy, PolicyErrors, PolicySet};
 pub use regime::Regime;

@@ -138,7 +138,7 @@ fn a_store_that_says_otherwise_of_itself_is_in_a_later_life() {
 
 #[test]
 fn a_later_life_has_a_window_base_only_where_its_forerunner_can_not_have_been() {
-    let per = 60_000;
+    let (per, windows) = (60_000, crate::period::Period::every(60_000));
     let mut states = [empty(0, 1), empty(1, 2), empty(2, 3)];
     assert_eq!(states[0].base_from(per), StoreMs::MAX, "asking");
     all_meet(&mut states);
@@ -148,10 +148,10 @@ fn a_later_life_has_a_window_base_only_where_its_forerunner_can_not_have_been() 
         .reborn(Life::from_random(9), "other", BIRTH);
     // The window it was in, by a clock up to a skew ahead, and the next one, which may have been given away.
     let spent_until = BIRTH.plus(SKEW_MS);
-    let first_untouched = crate::meter::label_at(spent_until, per) + 2;
-    let start = crate::meter::label_bounds(first_untouched, per).0;
+    let first_untouched = windows.label(spent_until) + 2;
+    let start = windows.bounds(first_untouched).0;
     assert!(later.base_from(per) <= start.plus(per));
-    let next = crate::meter::label_bounds(first_untouched - 1, per).0;
+    let next = windows.bounds(first_untouched - 1).0;
     assert!(
         later.base_from(per) > next,
         "the window after the present one has none"
@@ -169,16 +169,16 @@ fn only_the_first_epoch_of_a_first_life_starts_full() {
     );
     all_meet(&mut states);
     assert_eq!(states[0].fence(1, span).missing, Missing::Full);
-    assert_eq!(states[0].lent_all(TIMING), None);
+    assert_eq!(states[0].lent_all(TIMING, 0), None);
     let stepped = states[0].clone().next_epoch(BIRTH.plus(70));
     assert_eq!(
         stepped.fence(1, span).missing,
         Missing::EmptyAt(BIRTH.plus(70))
     );
     assert_eq!(
-        stepped.lent_all(TIMING),
+        stepped.lent_all(TIMING, 0),
         Some(LentAll {
-            until: BIRTH.plus(70 + TIMING.reclaim_ms())
+            until: BIRTH.plus(70 + TIMING.reclaim_ms(0))
         })
     );
     assert_eq!(stepped.high_water, BIRTH.plus(70));

@@ -1,6 +1,8 @@
 //! Who is refused first when a limit runs short: priority classes, and members of a pool.
 
 use super::Policy;
+use crate::key::{Attributes, SubjectHash, normalise};
+use crate::meter::Member;
 use std::collections::BTreeMap;
 
 /// Millionths of a whole.
@@ -30,6 +32,7 @@ pub struct PoolMembers {
     pub by: String,
     /// Of those that `weights` doesn't list.
     pub default_weight: u32,
+    /// By the member's value, in composed form.
     pub weights: BTreeMap<String, u32>,
 }
 
@@ -52,10 +55,24 @@ impl Policy {
         };
         class.map_or(Standing::Leaves { ppm: 0 }, |class| class.standing)
     }
+
+    /// Whom of the pool a request asks for; `None` without a pool. The name is one that may be shown, as in a key.
+    pub fn member_of(&self, attributes: &Attributes, hash: &SubjectHash) -> Option<Member> {
+        let pool = self.pool.as_ref()?;
+        let value = attributes.get(&pool.by).map(|value| normalise(value));
+        let value = value.unwrap_or_default();
+        Some(Member {
+            weight: pool.weight_of(&value),
+            name: hash.shown(&self.name, &pool.by, &value).into_owned(),
+        })
+    }
 }
 
 impl PoolMembers {
     pub fn weight_of(&self, member: &str) -> u32 {
-        self.weights.get(member).copied().unwrap_or(self.default_weight)
+        self.weights
+            .get(member)
+            .copied()
+            .unwrap_or(self.default_weight)
     }
 }

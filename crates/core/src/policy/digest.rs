@@ -1,6 +1,7 @@
 //! Digests by which two nodes tell whether they hold the same rules.
 
 use super::{Algorithm, Limits, Mode, OnStoreFailure, Policy, PolicySet, Standing, Tolerance};
+use crate::key::SubjectHash;
 use crate::period::Period;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -21,8 +22,22 @@ impl PolicySet {
         let mut policies: Vec<_> = self.policies.iter().collect();
         policies.sort_by(|a, b| a.name.cmp(&b.name));
         for policy in policies {
-            canon.number("policy", policy.digest());
+            canon.number("policy", self.policy_digest(policy));
         }
+        canon.digest()
+    }
+
+    /// The digest of one of these policies, and of the key that its subjects are hashed under.
+    ///
+    /// Any value may be one that isn't safe to show, so this is mixed in wherever there is a subject: regions that hash
+    /// one subject to two keys would both lend all of it to themselves. The default key leaves the policy's own digest.
+    pub fn policy_digest(&self, policy: &Policy) -> u64 {
+        if policy.key.is_empty() || self.subject_hash == SubjectHash::default() {
+            return policy.digest();
+        }
+        let mut canon = Canon::default();
+        canon.number("policy", policy.digest());
+        canon.number("hash", self.subject_hash.fingerprint());
         canon.digest()
     }
 }
@@ -91,11 +106,11 @@ impl Policy {
                 canon.limits(limits);
             }
         }
-        for (subject, limits) in overrides {
+        for (subject, limits) in overrides.iter() {
             for value in subject {
                 canon.text("override", value);
             }
-            canon.limits(limits);
+            canon.limits(&limits);
         }
         for class in classes {
             canon.text("class", &class.name);

@@ -9,6 +9,21 @@ pub const REVISION: RangeInclusive<u64> = 1..=9_007_199_254_740_991;
 pub const VERSION: RangeInclusive<u64> = 1..=u32::MAX as u64;
 pub const WEIGHT: RangeInclusive<u64> = 0..=1_000_000;
 
+/// Units of a sliding log: every admission is remembered.
+pub const LOG_UNITS: RangeInclusive<u64> = 1..=10_000;
+/// Slots of a region: each that is taken is remembered.
+pub const SLOTS: RangeInclusive<u64> = 1..=10_000;
+/// Cells of a sliding window.
+pub const BUCKETS: RangeInclusive<u64> = 1..=60;
+pub const DEFAULT_BUCKETS: u32 = 20;
+pub const NEW_SUBJECTS_PER_S: RangeInclusive<u64> = 1..=1_000_000;
+/// Of a member of a pool.
+pub const MEMBER_WEIGHT: RangeInclusive<u64> = 1..=1_000_000;
+/// What a class of requests may have to leave, millionths of the limit.
+pub const REFUSE_BELOW_PPM: RangeInclusive<u32> = 0..=990_000;
+/// What `tolerance` may allow, millionths of the limit.
+pub const OVER_PPM: RangeInclusive<u32> = 1..=1_000_000;
+
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 pub const PER_MS: RangeInclusive<u64> = 100..=366 * DAY_MS;
 pub const USAGE_MS: RangeInclusive<u64> = 1000..=366 * DAY_MS;
@@ -22,6 +37,8 @@ pub const MAX_MATCH_ATTRIBUTES: usize = 16;
 pub const MAX_PATTERN_BYTES: usize = 256;
 pub const MAX_PLANS: usize = 100;
 pub const MAX_OVERRIDES: usize = 10_000;
+pub const MAX_CLASSES: usize = 16;
+pub const MAX_POOL_WEIGHTS: usize = 10_000;
 
 /// A smaller base than this, per region, is mostly rounding: most regions would have to borrow for every request.
 pub const FEW_UNITS_A_REGION: u64 = 4;

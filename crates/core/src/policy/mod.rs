@@ -15,7 +15,7 @@ mod tiers;
 
 use crate::division::part_of;
 use crate::ids::Region;
-use crate::key::Attributes;
+use crate::key::{Attributes, SubjectHash};
 use crate::period::Period;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct PolicySet {
     pub policies: Vec<Arc<Policy>>,
     /// What is allowed but probably not meant; to be shown at start and by `policy check`.
     pub warnings: Vec<String>,
+    /// What the subjects are hashed under. It isn't in the file: it is a secret.
+    pub subject_hash: SubjectHash,
 }
 
 /// One rule.
@@ -142,6 +144,14 @@ impl PolicySet {
     pub fn policy(&self, name: &str) -> Option<&Arc<Policy>> {
         self.policies.iter().find(|policy| policy.name == name)
     }
+
+    #[must_use]
+    pub fn with_subject_hash(self, hash: SubjectHash) -> Self {
+        Self {
+            subject_hash: hash,
+            ..self
+        }
+    }
 }
 
 // === impl Policy ===
@@ -168,7 +178,11 @@ impl Policy {
     /// short of it: a smaller limit never has a larger base, so that regions that see different plans for a moment stay
     /// below the larger.
     pub fn base_units(&self, limit: u64, region: &Region) -> u64 {
-        let above = self.tiers().into_iter().map(|t| t.limit).filter(|l| *l > limit);
+        let above = self
+            .tiers()
+            .into_iter()
+            .map(|t| t.limit)
+            .filter(|l| *l > limit);
         let bases = above.chain([limit]).map(|l| self.base_of(l, region));
         bases.min().unwrap_or(0)
     }

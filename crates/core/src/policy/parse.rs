@@ -4,16 +4,23 @@
 //! is refused, never ignored.
 
 mod budget;
+mod classes;
 mod promise;
+mod subject;
 #[cfg(test)]
 mod tests;
+mod tiers;
 
-use self::budget::{KINDS, SUPPORTED_KINDS, read_algorithm, warn_of_few_units};
+use self::budget::{Bounds, KINDS, read_algorithm, read_limits, warn_of_few_units};
+use self::classes::{read_classes, read_pool};
 use self::promise::{read_mode, read_on_store_failure, read_tolerance, read_weights};
+use self::subject::{read_key, read_match, read_new_subjects, read_sensitive};
+use self::tiers::{read_overrides, read_plans};
 use super::source::{self, Field, Problem, Table, any_of, quote};
-use super::{Overrides, Pattern, Policy, PolicyErrors, PolicySet, later, limits};
+use super::{Policy, PolicyErrors, PolicySet, later, limits};
 use crate::ids::Region;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::key::SubjectHash;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 const FILE_KEYS: &[&str] = &["revision", "regions", "policy"];
@@ -22,10 +29,18 @@ const POLICY_KEYS: &[&str] = &[
     "version",
     "match",
     "key",
+    "sensitive",
+    "new_subjects_per_second",
     "algorithm",
     "limit",
     "per",
     "burst",
+    "buckets",
+    "slot_ttl",
+    "plans",
+    "override",
+    "priority",
+    "pool",
     "mode",
     "tolerance",
     "weights",
@@ -80,6 +95,7 @@ fn read_set(file: &Table<'_>) -> Option<PolicySet> {
         regions: regions?,
         policies: policies?,
         warnings,
+        subject_hash: SubjectHash::default(),
     })
 }
 
@@ -157,14 +173,23 @@ fn read_policy(
     };
     let attributes = read_match(table);
     let key = read_key(table);
+    let sensitive = read_sensitive(table, key.as_deref());
+    let new_subjects_per_s = read_new_subjects(table, key.as_deref());
+    let kinds = any_of(KINDS.map(|(name, _)| name));
     let kind = table
-        .required("algorithm", &any_of(SUPPORTED_KINDS))
-        .and_then(|field| field.choice(&KINDS, &any_of(SUPPORTED_KINDS)));
+        .required("algorithm", &kinds)
+        .and_then(|field| field.choice(&KINDS, &kinds));
     let algorithm = read_algorithm(table, kind);
+    let bounds = Bounds::of(kind, algorithm.as_ref());
+    let limits = read_limits(table, &bounds);
+    let plans = read_plans(table, &bounds);
+    let overrides = read_overrides(table, key.as_deref(), &bounds);
+    let classes = read_classes(table);
+    let pool = read_pool(table, kind, key.as_deref());
     let mode = read_mode(table, kind, regions);
     let tolerance = read_tolerance(table);
     let on_store_failure = read_on_store_failure(table, tolerance);
-    let weights = read_weights(table, regions);
+    let weights = read_weights(table, kind, regions);
     let usage_ms = match table.get("usage") {
         Some(field) => field.duration_ms(limits::USAGE_MS, "1h").map(Some),
         None => Some(None),
@@ -173,28 +198,26 @@ fn read_policy(
         Some(field) => field.boolean(),
         None => Some(false),
     };
-    later::refuse(table, key.as_deref().unwrap_or_default());
 
-    let (algorithm, limits) = algorithm?;
     let mut policy = Policy {
         name: name?,
         version: u32::try_from(version?).expect("the range of versions is that of u32"),
         attributes: attributes?,
         key: key?,
-        algorithm,
-        limits,
-        plans: None,
-        overrides: Overrides::new(),
+        algorithm: algorithm?,
+        limits: limits?,
+        plans: plans?,
+        overrides: overrides?,
         fill_ms: 0,
-        classes: Vec::new(),
-        pool: None,
+        classes: classes?,
+        pool: pool?,
         mode: mode?,
         tolerance: tolerance?,
         on_store_failure: on_store_failure?,
         weights: weights?,
         usage_ms: usage_ms?,
-        sensitive: BTreeSet::new(),
-        new_subjects_per_s: None,
+        sensitive: sensitive?,
+        new_subjects_per_s: new_subjects_per_s?,
         shadow: shadow?,
     };
     policy.fill_ms = policy.longest_fill_ms();
@@ -211,67 +234,4 @@ fn read_name(table: &Table<'_>) -> Option<String> {
         return None;
     }
     Some(name.to_owned())
-}
-
-// === what a request must be ===
-
-const ATTRIBUTE: &str = "a name of 1 to 64 printable ASCII characters without spaces or =";
-
-fn read_match(table: &Table<'_>) -> Option<BTreeMap<String, Pattern>> {
-    const EXPECTED: &str = "a table of attributes and patterns, such as { route = \"/v1/*\" }";
-    let Some(field) = table.get("match") else {
-        return Some(BTreeMap::new());
-    };
-    let entries = field.table(EXPECTED)?;
-    if entries.len() > limits::MAX_MATCH_ATTRIBUTES {
-        let expected = format!("at most {}", limits::MAX_MATCH_ATTRIBUTES);
-        field.wrong(format!("{} attributes", entries.len()), expected);
-    }
-    let mut attributes = BTreeMap::new();
-    for (name, field) in entries.fields() {
-        if !limits::is_attribute_name(name) {
-            field.wrong("no name for an attribute", ATTRIBUTE);
-        }
-        let Some(pattern) = field.text("a pattern, in which * matches any run of characters")
-        else {
-            continue;
-        };
-        if pattern.len() > limits::MAX_PATTERN_BYTES {
-            let expected = format!("at most {}", limits::MAX_PATTERN_BYTES);
-            field.wrong(format!("the pattern has {} bytes", pattern.len()), expected);
-        }
-        attributes.insert(name.to_owned(), Pattern::new(pattern));
-    }
-    Some(attributes)
-}
-
-fn read_key(table: &Table<'_>) -> Option<Vec<String>> {
-    const EXPECTED: &str =
-        "the attributes that make the subject, such as [\"tenant\"]; [] is one budget for all";
-    let field = table.required("key", EXPECTED)?;
-    let items = field.items(EXPECTED)?;
-    if items.len() > limits::MAX_KEY_ATTRIBUTES {
-        let expected = format!("at most {}", limits::MAX_KEY_ATTRIBUTES);
-        field.wrong(format!("{} attributes", items.len()), expected);
-    }
-    let mut key = Vec::new();
-    for item in &items {
-        let Some(name) = item.text(ATTRIBUTE) else {
-            continue;
-        };
-        if !limits::is_attribute_name(name) {
-            item.wrong(
-                format!("{} is no name for an attribute", quote(name)),
-                ATTRIBUTE,
-            );
-        }
-        if key.iter().any(|earlier| earlier == name) {
-            item.wrong(
-                format!("{} is listed twice", quote(name)),
-                "each attribute once",
-            );
-        }
-        key.push(name.to_owned());
-    }
-    Some(key)
 }

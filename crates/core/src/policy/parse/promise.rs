@@ -7,6 +7,7 @@ use super::budget::Kind;
 use super::region_name;
 use crate::ids::Region;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 // === where ===
 
@@ -26,9 +27,13 @@ pub(super) fn read_mode(
         ("home", Name::Home),
         ("region", Name::Region),
     ];
+    let supported = match kind {
+        Some(Kind::Concurrency) => any_of(["region"]),
+        _ => any_of(["shares"]),
+    };
     let field = table.get("mode");
     let name = match &field {
-        Some(field) => field.choice(&NAMES, &any_of(["shares"])),
+        Some(field) => field.choice(&NAMES, &supported),
         None => Some(Name::Shares),
     };
     let [home, standby] = ["home", "standby"].map(|key| read_home(table, key, regions));
@@ -50,21 +55,24 @@ pub(super) fn read_mode(
         }
     }
     match (name?, field) {
-        (Name::Shares, Some(field)) if kind == Some(Kind::Concurrency) => {
-            field.wrong("slots are not dealt in shares", any_of(["region", "home"]));
+        (Name::Shares, field) if kind == Some(Kind::Concurrency) => {
+            let place = field.or_else(|| table.get("algorithm"))?;
+            place.wrong(
+                "slots are not dealt in shares",
+                "mode = \"region\" or mode = \"home\"",
+            );
             None
         }
         (Name::Shares, _) => Some(Mode::Shares),
         (Name::Region, field) => {
-            if kind != Some(Kind::Concurrency) {
+            if kind.is_some_and(|kind| kind != Kind::Concurrency) {
                 field?.wrong("\"region\" is for concurrency alone", any_of(["shares"]));
                 return None;
             }
-            field?.wrong(format!("\"region\" is {NOT_YET}"), any_of(["shares"]));
             Some(Mode::Region)
         }
         (Name::Home, field) => {
-            field?.wrong(format!("\"home\" is {NOT_YET}"), any_of(["shares"]));
+            field?.wrong(format!("\"home\" is {NOT_YET}"), supported);
             table.required("home", "the region that decides")?;
             Some(Mode::Home {
                 home: home?,
@@ -94,12 +102,20 @@ fn refuse_a_stranger(field: &Field<'_>, region: &Region, regions: Option<&[Regio
 
 pub(super) fn read_weights(
     table: &Table<'_>,
+    kind: Option<Kind>,
     regions: Option<&[Region]>,
 ) -> Option<BTreeMap<Region, u64>> {
     const EXPECTED: &str = "a weight for each region, such as { us-east = 2, eu-west = 1 }";
     let Some(field) = table.get("weights") else {
         return regions.map(|regions| regions.iter().map(|r| (r.clone(), 1)).collect());
     };
+    if kind == Some(Kind::Concurrency) {
+        field.wrong(
+            "slots are not dealt: each region has the limit for itself",
+            "to be left out",
+        );
+        return None;
+    }
     let entries = field.table(EXPECTED)?;
     let mut weights = BTreeMap::new();
     for (name, field) in entries.fields() {
@@ -134,6 +150,8 @@ pub(super) fn read_weights(
 
 pub(super) fn read_tolerance(table: &Table<'_>) -> Option<Tolerance> {
     const EXPECTED: &str = "\"never-over\"";
+    const PERCENTAGE: &str =
+        "a percentage above 0% and up to 100%, of at most four decimals, such as \"5%\"";
     let Some(field) = table.get("tolerance") else {
         return Some(Tolerance::NeverOver);
     };
@@ -142,7 +160,7 @@ pub(super) fn read_tolerance(table: &Table<'_>) -> Option<Tolerance> {
         over.only(&["over"]);
         let over = over.required("over", "a percentage, such as \"5%\"")?;
         Tolerance::Over {
-            ppm: read_percentage(&over)?,
+            ppm: read_percentage(&over, limits::OVER_PPM, PERCENTAGE)?,
         }
     } else if field.peek_text().is_some() {
         const NAMES: [(&str, Tolerance); 2] = [
@@ -172,10 +190,12 @@ pub(super) fn read_tolerance(table: &Table<'_>) -> Option<Tolerance> {
 }
 
 /// Millionths, from `"5%"` or `"0.25%"`.
-fn read_percentage(field: &Field<'_>) -> Option<u32> {
-    const EXPECTED: &str =
-        "a percentage above 0% and up to 100%, of at most four decimals, such as \"5%\"";
-    let text = field.text(EXPECTED)?;
+pub(super) fn read_percentage(
+    field: &Field<'_>,
+    range: RangeInclusive<u32>,
+    expected: &str,
+) -> Option<u32> {
+    let text = field.text(expected)?;
     let ppm = (|| {
         let number = text.strip_suffix('%')?;
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
@@ -185,10 +205,10 @@ fn read_percentage(field: &Field<'_>) -> Option<u32> {
             return None;
         }
         let millionths: u32 = format!("{whole}{decimals:0<4}").parse().ok()?;
-        (1..=1_000_000).contains(&millionths).then_some(millionths)
+        range.contains(&millionths).then_some(millionths)
     })();
     if ppm.is_none() {
-        field.wrong(format!("{} is no such percentage", quote(text)), EXPECTED);
+        field.wrong(format!("{} is no such percentage", quote(text)), expected);
     }
     ppm
 }
