@@ -339,7 +339,11 @@ impl<'a> Settled<'a> {
     /// Takes out the holds that are over, in the order of their ends.
     fn end_holds(&mut self) -> Vec<Hold> {
         let now = self.now;
-        let mut over: Vec<Hold> = self.meter.holds.extract_if(.., |h| h.until <= now).collect();
+        let mut over: Vec<Hold> = self
+            .meter
+            .holds
+            .extract_if(.., |h| h.until <= now)
+            .collect();
         over.sort_by_key(|h| (h.until, h.id));
         over
     }
@@ -351,7 +355,9 @@ impl<'a> Settled<'a> {
         }
         match &self.meter.state {
             State::Bucket { tokens, .. } if self.inside => *tokens,
-            State::Bucket { tokens, .. } => (*tokens).min(self.of.saturating_sub(self.meter.held())),
+            State::Bucket { tokens, .. } => {
+                (*tokens).min(self.of.saturating_sub(self.meter.held()))
+            }
             State::Window { used } => self.of.saturating_sub(*used),
             State::Log { .. } | State::Counter { .. } | State::Slots => {
                 self.of.saturating_sub(self.counted())
@@ -445,7 +451,9 @@ impl<'a> Settled<'a> {
         match &mut self.meter.state {
             State::Bucket { tokens, .. } => *tokens -= cost,
             State::Window { used } => *used += cost,
-            State::Log { .. } | State::Counter { .. } if hold.is_none() => self.count(cost, self.now),
+            State::Log { .. } | State::Counter { .. } if hold.is_none() => {
+                self.count(cost, self.now)
+            }
             State::Log { .. } | State::Counter { .. } => {}
             State::Slots => {
                 let ms = hold_ms.unwrap_or_else(|| self.rule.hold_ms());
@@ -478,7 +486,9 @@ impl<'a> Settled<'a> {
         match &mut self.meter.state {
             State::Bucket { tokens, .. } if release => *tokens += hold.units,
             State::Window { used } if release => *used -= hold.units,
-            State::Log { .. } | State::Counter { .. } if !release => self.count(hold.units, self.now),
+            State::Log { .. } | State::Counter { .. } if !release => {
+                self.count(hold.units, self.now)
+            }
             _ => {}
         }
         true
@@ -548,7 +558,10 @@ impl<'a> Settled<'a> {
                 (of >= self.of || of >= self.counted()).then_some(None)
             }
             (Terms::Window { delta }, Part::Base { .. }) => {
-                let rights = self.rule.window_base(self.label).checked_add_signed(*delta)?;
+                let rights = self
+                    .rule
+                    .window_base(self.label)
+                    .checked_add_signed(*delta)?;
                 (!self.closed && self.counted() <= rights).then_some(None)
             }
             _ => None,

@@ -1,6 +1,6 @@
 //! The share in force as a step function of time, and what it comes to in units.
 //!
-//! Every product here is one that Lua's doubles hold exactly too, or is rounded by the same steps.
+//! The products of [`part_micro`] are ones that Lua's doubles hold exactly too.
 
 use crate::ids::StoreMs;
 use serde::{Deserialize, Serialize};
@@ -85,23 +85,13 @@ impl Flow {
         per: 1,
     };
 
-    /// What flows in `dt_ms`, at most `room`.
-    ///
-    /// The arithmetic is that of Lua's doubles: exact where every product stays below 2^53, one micro-unit under
-    /// where it doesn't.
+    /// What flows in `dt_ms`, at most `room`, rounded down to a micro-unit.
     pub fn gain(&self, dt_ms: u64, room: u64) -> u64 {
-        let whole = u128::from(self.whole) * u128::from(dt_ms);
-        if whole >= u128::from(room) {
-            return room;
-        }
-        let product = self.rest as f64 * dt_ms as f64;
-        let part = (product / self.per as f64).floor();
-        let part = if product < EXACT as f64 {
-            part
-        } else {
-            (part - 1.0).max(0.0)
-        };
-        (whole as u64).saturating_add(part as u64).min(room)
+        let dt_ms = u128::from(dt_ms);
+        let whole = u128::from(self.whole) * dt_ms;
+        let part = u128::from(self.rest) * dt_ms / u128::from(self.per);
+        let gain = (whole + part).min(u128::from(room));
+        u64::try_from(gain).expect("the room is a u64")
     }
 
     /// Milliseconds in which `amount` flows, rounded up; `None` where nothing flows.

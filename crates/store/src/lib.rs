@@ -4,6 +4,7 @@
 //! data. Differential tests hold the two equal. A store knows meters, terms and counters; loans, transfers and lives
 //! are opaque bytes to it, swapped by compare-and-set.
 
+mod batch;
 pub mod memory;
 pub mod op;
 #[cfg(any())]

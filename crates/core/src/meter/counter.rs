@@ -120,6 +120,8 @@ impl Settled<'_> {
     pub(super) fn counter_ends(&self, cell: u64, counts: &[u64]) -> Option<StoreMs> {
         let (_, buckets, length) = self.cells();
         let newest = counts.iter().position(|count| *count > 0)?;
-        Some(StoreMs((cell + buckets + 1).saturating_sub(newest as u64) * length))
+        Some(StoreMs(
+            (cell + buckets + 1).saturating_sub(newest as u64) * length,
+        ))
     }
 }

@@ -54,10 +54,12 @@ impl Pool {
     pub fn settle(mut self, member: &Member, tokens: u64, cap: u64, now: StoreMs) -> Self {
         let is_new = self.members.is_empty() && self.tokens == 0;
         let before = if is_new { tokens } else { self.tokens };
-        self.members.retain(|m| {
-            m.seen.plus(MEMBER_IDLE_MS) > now || m.member.name == member.name
-        });
-        let found = self.members.iter().position(|m| m.member.name == member.name);
+        self.members
+            .retain(|m| m.seen.plus(MEMBER_IDLE_MS) > now || m.member.name == member.name);
+        let found = self
+            .members
+            .iter()
+            .position(|m| m.member.name == member.name);
         if let Some(found) = found {
             let found = &mut self.members[found];
             found.member.weight = member.weight;
@@ -69,7 +71,11 @@ impl Pool {
                 seen: now,
             });
         }
-        let weights: u64 = self.members.iter().map(|m| u64::from(m.member.weight)).sum();
+        let weights: u64 = self
+            .members
+            .iter()
+            .map(|m| u64::from(m.member.weight))
+            .sum();
         let caps: Vec<u64> = self
             .members
             .iter()
@@ -123,7 +129,11 @@ impl Pool {
     /// Takes `cost` for `member`. The caller has seen that it fits.
     pub fn charge(&mut self, member: &Member, cost: u64) {
         self.tokens -= cost;
-        if let Some(m) = self.members.iter_mut().find(|m| m.member.name == member.name) {
+        if let Some(m) = self
+            .members
+            .iter_mut()
+            .find(|m| m.member.name == member.name)
+        {
             m.credit -= m.credit.min(cost);
         }
     }
@@ -184,14 +194,20 @@ mod tests {
     #[test]
     fn what_is_short_is_dealt_by_weight() {
         let given = run(&[(1, 500), (3, 500)], 20);
-        assert!(given[0].abs_diff(250) < 15 && given[1].abs_diff(750) < 15, "{given:?}");
+        assert!(
+            given[0].abs_diff(250) < 15 && given[1].abs_diff(750) < 15,
+            "{given:?}"
+        );
     }
 
     #[test]
     fn who_asks_for_less_than_its_part_gets_it_and_the_others_share_the_rest() {
         let given = run(&[(1, 10), (1, 500), (1, 500)], 20);
         assert!(given[0].abs_diff(100) < 5, "{given:?}");
-        assert!(given[1].abs_diff(450) < 30 && given[2].abs_diff(450) < 30, "{given:?}");
+        assert!(
+            given[1].abs_diff(450) < 30 && given[2].abs_diff(450) < 30,
+            "{given:?}"
+        );
     }
 
     #[test]

@@ -25,7 +25,10 @@ impl Settled<'_> {
         let (_, end) = period.bounds(self.label);
         self.closed = end <= fence.closed_before || (stored.is_none() && !self.inside);
         if !self.closed {
-            self.of = self.rule.window_base(self.label).saturating_add_signed(delta);
+            self.of = self
+                .rule
+                .window_base(self.label)
+                .saturating_add_signed(delta);
         }
         if self.inside {
             self.end_holds();
