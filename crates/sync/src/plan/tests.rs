@@ -1,5 +1,7 @@
 //! What a region does about one key, each rule on its own.
 
+mod sliding;
+
 use super::*;
 use crate::message::Ask;
 use apportion_core::allotment::{Loans, RowSeen, Timing, Transfers};
