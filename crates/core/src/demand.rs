@@ -49,6 +49,12 @@ pub fn floor_units(base: u64) -> u64 {
     (base * FLOOR_PERCENT).div_ceil(100)
 }
 
+/// The least share of `whole` that comes to `part` once it is rounded down. More than the whole where `part` is.
+pub fn least_ppb(part: u64, whole: u64) -> u64 {
+    let ppb = (u128::from(part) * u128::from(PPB)).div_ceil(u128::from(whole.max(1)));
+    u64::try_from(ppb).unwrap_or(u64::MAX)
+}
+
 /// The share that serves `demand`, with headroom, at most the whole.
 pub fn need_ppb(demand: u64, rate: Rate) -> u64 {
     let wanted = u128::from(demand)
@@ -105,6 +111,7 @@ pub fn max_min(total: u64, asks: &[(u64, u64)]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::part_units;
     use proptest::prelude::*;
 
     proptest! {
@@ -124,6 +131,21 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_least_share_is_enough_and_one_part_less_is_not(
+            whole in 1..=*crate::policy::limits::UNITS.end(),
+            part in 1..1u64 << 40,
+        ) {
+            let part = part.min(whole);
+            let least = least_ppb(part, whole);
+            prop_assert!(least <= PPB);
+            prop_assert!(part_units(whole, least) >= part);
+            prop_assert!(part_units(whole, least - 1) < part);
+            prop_assert!(least_ppb(whole + 1, whole) > PPB);
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct Keeper {
     region: Region,
     peers: Vec<Region>,
     timing: Timing,
+    /// The longest that anything counts, of all policies.
+    counts_ms: u64,
     revision: u64,
     policies: Vec<(String, u64)>,
     on_empty: OnEmpty,
@@ -93,6 +95,7 @@ impl Keeper {
         region: Region,
         peers: Vec<Region>,
         timing: Timing,
+        counts_ms: u64,
         revision: u64,
         policies: Vec<(String, u64)>,
         on_empty: OnEmpty,
@@ -101,6 +104,7 @@ impl Keeper {
             region,
             peers,
             timing,
+            counts_ms,
             revision,
             policies,
             on_empty,
@@ -362,7 +366,7 @@ impl Keeper {
         // Nobody else moved it since our first look: the node that did is gone, and what the clock did between its last
         // look and our first nobody saw. One such gap is in the margins of every timer; two within it aren't.
         let again = state.taken_over_at != StoreMs(0)
-            && now.since(state.taken_over_at) <= self.timing.reclaim_ms();
+            && now.since(state.taken_over_at) <= self.timing.reclaim_ms(self.counts_ms);
         if again {
             return (state.next_epoch(now), span);
         }
@@ -457,7 +461,7 @@ mod tests {
         let (us, peer) = (Region::new("a"), Region::new("b"));
         let timing = Timing { term_ms: 10_000 };
         let peers = vec![peer.clone()];
-        let mut keeper = Keeper::new(us.clone(), peers, timing, 1, Vec::new(), OnEmpty::Ask);
+        let mut keeper = Keeper::new(us.clone(), peers, timing, 0, 1, Vec::new(), OnEmpty::Ask);
         let mut memory = Memory::new("run");
         settle(&mut keeper, &mut memory);
         let asking = keeper.regime().expect("the store was reached").state;

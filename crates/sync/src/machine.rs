@@ -11,8 +11,7 @@ use crate::plan::{self, Occasion, Scene};
 use crate::track::{Mono, Track};
 use apportion_core::allotment::Timing;
 use apportion_core::lives::OnEmpty;
-use apportion_core::meter::label_at;
-use apportion_core::{Actor, Algorithm, Key, Policy, PolicySet, Regime, Region, StoreMs};
+use apportion_core::{Actor, Key, Limits, Policy, PolicySet, Regime, Region, StoreMs};
 use apportion_store::{MeterId, Op, Reply, Snapshot, StoreError};
 use job::{Job, Out};
 use rand::rngs::SmallRng;
@@ -60,6 +59,8 @@ pub struct Pressure {
     pub policy: Arc<Policy>,
     pub key: Key,
     pub label: Option<u64>,
+    /// What the request goes by.
+    pub limits: Limits,
     pub refused: bool,
 }
 
@@ -169,12 +170,14 @@ impl Machine {
             .collect();
         let digests = policies
             .iter()
-            .map(|(id, policy)| (id.clone(), policy.digest()))
+            .map(|(id, policy)| (id.clone(), config.policies.policy_digest(policy)))
             .collect();
+        let counts = policies.values().map(|p| p.algorithm.counts_ms());
         let keeper = Keeper::new(
             config.region.clone(),
             config.peers.clone(),
             config.timing,
+            counts.max().unwrap_or(0),
             config.policies.revision,
             digests,
             config.on_empty,
@@ -369,13 +372,9 @@ impl Machine {
         let store_now = self.store_now(now);
         let at = |key: &Key| {
             let policy = self.policies.get(key.policy_id())?;
-            let label = match policy.algorithm {
-                Algorithm::FixedWindow { per_ms, .. } => Some(label_at(store_now, per_ms)),
-                Algorithm::TokenBucket { .. } => None,
-            };
             Some(MeterId {
                 key: key.clone(),
-                label,
+                label: plan::traded_label(policy, store_now)?,
             })
         };
         self.tracks.keys().take(SURVEY_MAX).filter_map(at).collect()
@@ -386,18 +385,25 @@ impl Machine {
             key: pressure.key.clone(),
             label: pressure.label,
         };
-        if self.config.peers.is_empty() {
+        if self.config.peers.is_empty() || !self.is_traded(&id) {
             return;
         }
         let Some(track) = self.track(now, &id.key) else {
             return;
         };
+        track.limits = Some(pressure.limits);
         if pressure.refused {
             track.refused(now);
         }
         if track.may_ask(now) && self.urgent.len() < SURVEY_MAX {
             self.urgent.insert(id);
         }
+    }
+
+    /// Whether a policy that is known here has such a meter, and regions trade it.
+    fn is_traded(&self, id: &MeterId) -> bool {
+        let policy = self.policies.get(id.key.policy_id());
+        policy.is_some_and(|policy| plan::is_traded(policy, id))
     }
 
     fn track(&mut self, now: Mono, key: &Key) -> Option<&mut Track> {
@@ -427,24 +433,18 @@ impl Machine {
         let Some(policy) = self.policies.get(id.key.policy_id()).cloned() else {
             return plan::Plan::default();
         };
-        // A peer may name any meter; only those that there can be are traded.
-        let fits = match policy.algorithm {
-            Algorithm::FixedWindow { .. } => id.label.is_some(),
-            Algorithm::TokenBucket { .. } => id.label.is_none(),
-        };
-        if !fits {
+        if !plan::is_traded(&policy, id) {
             return plan::Plan::default();
         }
         let mut track = self
             .tracks
             .remove(&id.key)
             .unwrap_or_else(|| Track::new(now, plan::slow_ms(&policy)));
-        let is_present = match policy.algorithm {
-            Algorithm::FixedWindow { per_ms, .. } => id.label == Some(label_at(store_now, per_ms)),
-            Algorithm::TokenBucket { .. } => id.label.is_none(),
-        };
+        let is_present = plan::traded_label(&policy, store_now) == Some(id.label);
         if is_present {
             track.sample(now, plan::counted(snapshot));
+            let noted = snapshot.meter.as_ref().and_then(|meter| meter.limits);
+            track.limits = noted.or(track.limits);
         }
         let actors = self
             .peers
@@ -456,6 +456,7 @@ impl Machine {
             regime,
             fence: &fence,
             policy: &policy,
+            hash: &self.config.policies.subject_hash,
             id,
             peers: &self.config.peers,
             actors: &actors,

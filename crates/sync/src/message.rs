@@ -4,7 +4,7 @@
 use apportion_core::allotment::{LoanGrant, Row, RowSeen, Statement};
 use apportion_core::lives::LifeTable;
 use apportion_core::usage::Counts;
-use apportion_core::{Actor, Key, Region, StoreMs};
+use apportion_core::{Actor, Key, Limits, Region, StoreMs};
 use apportion_store::MeterId;
 
 /// One message from one region to another.
@@ -53,6 +53,8 @@ pub struct Ask {
     pub refusing: bool,
     /// It has asked everybody, and got nothing.
     pub last_resort: bool,
+    /// The limits that the asker goes by, where they depend on the request.
+    pub limits: Option<Limits>,
 }
 
 /// One actor's usage slot.
@@ -89,6 +91,12 @@ impl Trade {
         ids.sort_unstable();
         ids.dedup();
         ids
+    }
+
+    /// The limits that are named in an ask for this meter.
+    pub(crate) fn limits_of(&self, id: &MeterId) -> Option<Limits> {
+        let mut asks = self.asks.iter().filter(|ask| ask.id == *id);
+        asks.find_map(|ask| ask.limits)
     }
 
     pub fn extend(&mut self, more: Self) {

@@ -1,7 +1,7 @@
 //! What to do about one key: from what its store says, what was measured, and what peers said, to the next allotment
 //! and what to tell them. Pure; whoever loses the swap reads again and plans again.
 
-mod rate;
+mod loan;
 mod window;
 
 pub(crate) use window::ahead;
@@ -10,16 +10,20 @@ use crate::message::Trade;
 use crate::track::{Mono, Track};
 use apportion_core::allotment::Allotment;
 use apportion_core::fence::Fence;
-use apportion_core::meter::{Meter, Rule, Terms};
-use apportion_core::{Actor, Algorithm, Policy, Regime, Region, StoreMs};
+use apportion_core::key::SubjectHash;
+use apportion_core::meter::{Rule, State, Terms};
+use apportion_core::{Actor, Algorithm, Limits, Policy, Regime, Region, StoreMs};
 use apportion_store::{MeterId, Snapshot, Swap};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Everything that a plan for one key rests on.
 pub(crate) struct Scene<'a> {
     pub(crate) regime: &'a Regime,
     pub(crate) fence: &'a Fence,
     pub(crate) policy: &'a Policy,
+    /// What the policy's subjects are hashed under.
+    pub(crate) hash: &'a SubjectHash,
     pub(crate) id: &'a MeterId,
     pub(crate) peers: &'a [Region],
     /// The present lives of the peers, as last heard.
@@ -43,10 +47,27 @@ pub(crate) struct Plan {
 /// What the store counted of a key, for its [`Track`]: attempts, or what was used where those aren't counted.
 pub(crate) fn counted(snapshot: &Snapshot) -> u64 {
     let attempts = snapshot.traded.as_ref().map_or(0, |t| t.attempts);
-    match &snapshot.meter {
-        Some(Meter::Window(window)) => attempts.max(window.used),
+    match snapshot.meter.as_ref().map(|m| &m.state) {
+        Some(State::Window { used }) => attempts.max(*used),
         _ => attempts,
     }
+}
+
+/// The meter of `key` at `now`, where it is one that regions trade. Slots aren't: each region has its own.
+pub(crate) fn traded_label(policy: &Policy, now: StoreMs) -> Option<Option<u64>> {
+    match policy.algorithm {
+        Algorithm::FixedWindow { period } => Some(Some(period.label(now))),
+        Algorithm::TokenBucket { .. }
+        | Algorithm::Gcra { .. }
+        | Algorithm::SlidingLog { .. }
+        | Algorithm::SlidingWindow { .. } => Some(None),
+        Algorithm::Concurrency { .. } => None,
+    }
+}
+
+/// Whether there can be such a meter, and regions trade it. A peer may name any.
+pub(crate) fn is_traded(policy: &Policy, id: &MeterId) -> bool {
+    traded_label(policy, StoreMs(0)).is_some_and(|label| label.is_some() == id.label.is_some())
 }
 
 /// Why a key is looked at by the region's own accord.
@@ -60,6 +81,15 @@ pub(crate) enum Occasion {
     Round,
 }
 
+/// What is known of a key's limits where its meter says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// By a peer that asks.
+    pub(crate) asked: Option<Limits>,
+    /// With a request here, of this window or another.
+    pub(crate) seen: Option<Limits>,
+}
+
 impl Plan {
     fn to(&mut self, region: &Region) -> &mut Trade {
         self.tell.entry(region.clone()).or_default()
@@ -71,10 +101,43 @@ impl Scene<'_> {
         self.regime.actor()
     }
 
+    /// The limits that the key is known to go by: its subject's own, or those that its meter was last charged under, or
+    /// else what others make of them.
+    fn known_limits(&self, snapshot: &Snapshot, told: Told) -> Option<Limits> {
+        let noted = snapshot.meter.as_ref().and_then(|m| m.limits);
+        let of_subject = self.policy.limits_of_key(&self.id.key, self.hash);
+        let asked = || {
+            told.asked
+                .filter(|limits| self.policy.tiers().contains(limits))
+        };
+        of_subject.or(noted).or_else(asked).or(told.seen)
+    }
+
+    /// The limits that the key goes by here.
+    ///
+    /// Where nobody knows the plan it is the smallest: whoever gives rights of a larger one gives what isn't there, and
+    /// the taker spends it.
+    fn limits(&self, snapshot: &Snapshot, told: Told) -> Limits {
+        let smallest = || self.policy.tiers().first().copied();
+        self.known_limits(snapshot, told)
+            .or_else(smallest)
+            .unwrap_or(self.policy.limits)
+    }
+
+    /// The limits to name in an ask.
+    fn named_limits(&self, snapshot: &Snapshot, told: Told) -> Option<Limits> {
+        let by_plan = self.policy.plans.is_some();
+        self.known_limits(snapshot, told).filter(|_| by_plan)
+    }
+
+    fn rule(&self, limits: Limits) -> Arc<Rule> {
+        Arc::new(self.regime.rule(self.policy, limits))
+    }
+
     fn swap(
         &self,
         snapshot: &Snapshot,
-        rule: Rule,
+        rule: &Arc<Rule>,
         terms: Terms,
         allotment: Allotment,
         keep: StoreMs,
@@ -82,7 +145,7 @@ impl Scene<'_> {
         Swap {
             fence: *self.fence,
             id: self.id.clone(),
-            rule,
+            rule: Arc::clone(rule),
             expect: snapshot.traded.as_ref().map_or(0, |t| t.version),
             terms,
             allotment: allotment.to_bytes(),
@@ -105,12 +168,8 @@ fn is_readable(snapshot: &Snapshot) -> bool {
 
 /// How long it takes the budget to admit several requests: over that, falling demand is believed.
 pub(crate) fn slow_ms(policy: &Policy) -> u64 {
-    let (limit, per_ms) = match policy.algorithm {
-        Algorithm::TokenBucket { limit, per_ms, .. } | Algorithm::FixedWindow { limit, per_ms } => {
-            (limit, per_ms)
-        }
-    };
-    (per_ms.saturating_mul(8) / limit.max(1)).clamp(2_000, 15_000)
+    let per_ms = policy.algorithm.period().map_or(0, |p| p.longest_ms());
+    (per_ms.saturating_mul(8) / policy.limits.limit.max(1)).clamp(2_000, 15_000)
 }
 
 /// Looks after a key: gives back what isn't needed, asks for what is.
@@ -120,14 +179,14 @@ pub(crate) fn survey(
     snapshot: &Snapshot,
     occasion: Occasion,
 ) -> Plan {
-    if !is_readable(snapshot) {
+    if !is_readable(snapshot) || !is_traded(scene.policy, scene.id) {
         return Plan::default();
     }
     match scene.policy.algorithm {
-        Algorithm::TokenBucket { .. } => rate::survey(scene, track, snapshot, occasion),
-        Algorithm::FixedWindow { per_ms, .. } => {
-            window::survey(scene, track, snapshot, occasion, per_ms)
+        Algorithm::FixedWindow { period } => {
+            window::survey(scene, track, snapshot, occasion, period)
         }
+        _ => loan::survey(scene, track, snapshot, occasion),
     }
 }
 
@@ -140,14 +199,14 @@ pub(crate) fn answer(
     epoch: apportion_core::Epoch,
     said: &Trade,
 ) -> Plan {
-    if !is_readable(snapshot) {
+    if !is_readable(snapshot) || !is_traded(scene.policy, scene.id) {
         return Plan::default();
     }
     match scene.policy.algorithm {
-        Algorithm::TokenBucket { .. } => rate::answer(scene, track, snapshot, from, epoch, said),
-        Algorithm::FixedWindow { per_ms, .. } => {
-            window::answer(scene, track, snapshot, from, said, per_ms)
+        Algorithm::FixedWindow { period } => {
+            window::answer(scene, track, snapshot, from, said, period)
         }
+        _ => loan::answer(scene, track, snapshot, from, epoch, said),
     }
 }
 

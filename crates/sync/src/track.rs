@@ -1,9 +1,9 @@
 //! What a node remembers of a key under trade: how much is asked of it, and what its peers asked. Estimates only:
 //! a node that forgets them loses nothing but a moment.
 
-use apportion_core::Region;
 use apportion_core::demand::Demand;
 use apportion_core::schedule::MICRO;
+use apportion_core::{Limits, Region};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Milliseconds on the node's own monotonic clock.
@@ -26,6 +26,8 @@ pub(crate) struct Track {
     raw: u64,
     slow_ms: u64,
     refused_at: Option<Mono>,
+    /// What a request was last seen to go by, where that depends on the request.
+    pub(crate) limits: Option<Limits>,
     pub(crate) touched_at: Mono,
     ask_after: Mono,
     gap_ms: u64,
@@ -54,6 +56,7 @@ impl Track {
             raw: 0,
             slow_ms,
             refused_at: None,
+            limits: None,
             touched_at: now,
             ask_after: now,
             gap_ms: ASK_GAP_MS,

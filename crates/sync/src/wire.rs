@@ -11,7 +11,7 @@ use apportion_core::allotment::{LoanGrant, Row, RowSeen, Statement};
 use apportion_core::lives::{Heard, LifeTable};
 use apportion_core::policy::{PPB, limits};
 use apportion_core::usage::Counts;
-use apportion_core::{Actor, Epoch, Key, Life, Region, StoreMs};
+use apportion_core::{Actor, Epoch, Key, Life, Limits, Region, StoreMs};
 use apportion_proto::sync::v1 as proto;
 use apportion_store::MeterId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -107,6 +107,10 @@ fn trade_to_wire(trade: &Trade, actors: &mut Actors) -> proto::Trade {
         recall: ask.recall,
         refusing: ask.refusing,
         last_resort: ask.last_resort,
+        limits: ask.limits.map(|limits| proto::Limits {
+            limit: limits.limit,
+            burst: limits.burst,
+        }),
     });
     let left = trade.left.iter().map(|(id, units)| proto::Left {
         key: id.key.to_string(),
@@ -299,6 +303,7 @@ fn trade_from_wire(trade: proto::Trade, actors: &[Actor]) -> Result<Trade, WireE
             recall: at_most("trade.asks.recall", ask.recall, most)?,
             refusing: ask.refusing,
             last_resort: ask.last_resort,
+            limits: ask.limits.map(limits_from_wire).transpose()?,
         })
     })?;
     let grants = few("trade.grants", trade.grants, TRADE_MAX)?;
@@ -361,6 +366,14 @@ fn trade_from_wire(trade: proto::Trade, actors: &[Actor]) -> Result<Trade, WireE
         rows,
         seen,
         left,
+    })
+}
+
+fn limits_from_wire(wire: proto::Limits) -> Result<Limits, WireError> {
+    let most = *limits::UNITS.end();
+    Ok(Limits {
+        limit: at_most("trade.asks.limits.limit", wire.limit, most)?,
+        burst: at_most("trade.asks.limits.burst", wire.burst, most)?,
     })
 }
 

@@ -448,11 +448,8 @@ impl Machine {
             self.start(Job::Note, vec![mark], effects);
         }
         let trades = message.policies == self.digest;
-        let ids = if trades {
-            message.trade.ids()
-        } else {
-            Vec::new()
-        };
+        let mut ids = message.trade.ids();
+        ids.retain(|id| trades && self.is_traded(id));
         let mut work = Work::new(ids);
         match work.read(&regime.fence()) {
             Some(ops) => self.start(

@@ -49,6 +49,7 @@ fn asks(numbers: std::ops::Range<usize>, want: u64) -> Message {
         recall: 0,
         refusing: false,
         last_resort: false,
+        limits: None,
     };
     Message {
         trade: Trade {
@@ -159,8 +160,8 @@ fn no_part_claims_usage_that_went_with_another() {
 #[test]
 fn long_keys_make_small_parts() {
     let long = |n: usize| {
-        let value = "%20".repeat(250);
-        Key::parse(&format!("p@1:{n}:{value}:{value}:{value}")).unwrap()
+        let values = vec!["%20".repeat(62); 12].join(":");
+        Key::parse(&format!("p@1:{n}:{values}")).unwrap()
     };
     let parts = cut(round((0..8_192).map(long)));
     assert!(parts.len() > 1);

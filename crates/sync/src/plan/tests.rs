@@ -1,11 +1,13 @@
 //! What a region does about one key, each rule on its own.
 
+mod sliding;
+
 use super::*;
 use crate::message::Ask;
 use apportion_core::allotment::{Loans, RowSeen, Timing, Transfers};
 use apportion_core::fence::Span;
 use apportion_core::lives::{OnEmpty, RegionState};
-use apportion_core::meter::{Window, label_at};
+use apportion_core::meter::Meter;
 use apportion_core::schedule::{MICRO, PPB};
 use apportion_core::{Attributes, Epoch, Key, Life, PolicySet};
 use apportion_store::Traded;
@@ -75,8 +77,9 @@ impl Here {
 
     fn id(&self, name: &str) -> MeterId {
         let attributes = Attributes::from([("tenant".to_owned(), "acme".to_owned())]);
-        let key = Key::of(self.policy(name), &attributes).expect("a plain subject");
-        let label = (name == "day").then(|| label_at(NOW, 86_400_000));
+        let key = Key::of(self.policy(name), &attributes, &self.policies.subject_hash)
+            .expect("a plain subject");
+        let label = (name == "day").then(|| NOW.0 / 86_400_000);
         MeterId { key, label }
     }
 
@@ -86,6 +89,7 @@ impl Here {
             regime: &self.regime,
             fence: &self.fence,
             policy: self.policy(name),
+            hash: &self.policies.subject_hash,
             id,
             peers: &self.peers,
             actors: &self.actors,
@@ -107,16 +111,21 @@ fn nothing() -> Snapshot {
     }
 }
 
-fn used(units: u64) -> Snapshot {
-    let window = Window {
-        used: units,
+fn meter(state: State, limits: Option<Limits>) -> Snapshot {
+    let meter = Meter {
         epoch: Epoch(1),
+        limits,
         holds: vec![],
+        state,
     };
     Snapshot {
-        meter: Some(Meter::Window(window)),
+        meter: Some(meter),
         traded: None,
     }
+}
+
+fn used(units: u64) -> Snapshot {
+    meter(State::Window { used: units }, None)
 }
 
 fn asks(id: &MeterId, want: u64, refusing: bool, last_resort: bool) -> Trade {
@@ -127,6 +136,7 @@ fn asks(id: &MeterId, want: u64, refusing: bool, last_resort: bool) -> Trade {
         recall: 0,
         refusing,
         last_resort,
+        limits: None,
     };
     Trade {
         asks: vec![ask],

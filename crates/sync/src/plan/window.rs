@@ -1,20 +1,22 @@
 //! Windows: rights of one label, asked for and given for good.
 
-use super::{Occasion, Plan, Scene, stored};
+use super::{Occasion, Plan, Scene, Told, stored};
 use crate::message::{Ask, Trade};
 use crate::track::{Answered, Track};
 use apportion_core::allotment::{Allotment, RowSeen, Transfers};
 use apportion_core::demand::{self, Demand, WINDOW_HORIZON_MS};
-use apportion_core::meter::{Meter, Window, label_at, label_bounds};
+use apportion_core::meter::{Rule, Settled};
 use apportion_core::schedule::MICRO;
-use apportion_core::{Actor, Algorithm, Policy, Regime, StoreMs};
+use apportion_core::{Actor, Algorithm, Period, Policy, Regime, StoreMs};
 use apportion_store::{MeterId, Snapshot, Swap};
+use std::sync::Arc;
 
 /// What a key's window and transfers say now.
 pub(crate) struct WindowNow {
+    pub(crate) rule: Arc<Rule>,
     pub(crate) transfers: Transfers,
     pub(crate) label: u64,
-    pub(crate) per_ms: u64,
+    pub(crate) period: Period,
     pub(crate) base: u64,
     pub(crate) used: u64,
     pub(crate) left: u64,
@@ -27,7 +29,7 @@ pub(crate) struct WindowNow {
 impl WindowNow {
     /// The demand of a window that nobody has measured: what was used of it by now.
     fn average(&self, now: StoreMs) -> Demand {
-        let elapsed = now.since(label_bounds(self.label, self.per_ms).0).max(1);
+        let elapsed = now.since(self.period.bounds(self.label).0).max(1);
         let average = u128::from(self.used) * u128::from(MICRO) * 1_000 / u128::from(elapsed);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         Demand {
@@ -40,48 +42,41 @@ impl WindowNow {
 impl Scene<'_> {
     fn transfer_swap(&self, snapshot: &Snapshot, w: &WindowNow, transfers: Transfers) -> Swap {
         let terms = Regime::transfer_terms(&transfers);
-        let keep = Regime::window_keep_until(w.label, w.per_ms);
-        self.swap(
-            snapshot,
-            self.regime.rule(self.policy),
-            terms,
-            Allotment::Transfers(transfers),
-            keep,
-        )
+        let keep = Regime::window_keep_until(w.label, w.period);
+        let allotment = Allotment::Transfers(transfers);
+        self.swap(snapshot, &w.rule, terms, allotment, keep)
     }
 
-    pub(crate) fn window_now(&self, per_ms: u64, snapshot: &Snapshot) -> WindowNow {
-        let label = self.id.label.unwrap_or_else(|| label_at(self.now, per_ms));
+    pub(crate) fn window_now(&self, period: Period, snapshot: &Snapshot, told: Told) -> WindowNow {
+        let label = self.id.label.unwrap_or_else(|| period.label(self.now));
         let transfers = match stored(snapshot) {
             Some(Allotment::Transfers(transfers)) => transfers,
             _ => Transfers::default(),
         };
-        let rule = self.regime.rule(self.policy);
-        let meter = match &snapshot.meter {
-            Some(Meter::Window(window)) => Some(window),
-            _ => None,
-        };
+        let rule = self.rule(self.limits(snapshot, told));
         let terms = snapshot.traded.as_ref().and_then(|t| t.terms.as_ref());
-        let settled = Window::settle(meter, label, &rule, terms, self.fence, self.now);
-        let end = label_bounds(label, per_ms).1;
-        let over = end <= self.now.max(self.fence.closed_before);
+        let meter = snapshot.meter.as_ref();
+        let settled = Settled::new(meter, Some(label), &rule, terms, self.fence, self.now);
+        let (used, left, closed) = (settled.counted(), settled.available(), settled.closed);
+        let over = period.bounds(label).1 <= self.now.max(self.fence.closed_before);
         WindowNow {
             transfers,
             label,
-            per_ms,
+            period,
             base: rule.window_base(label),
-            used: settled.window.used,
-            left: settled.reading.available(),
-            closed: settled.closed || over,
+            used,
+            left,
+            closed: closed || over,
             over,
+            rule,
         }
     }
 
     /// The time that rights of this window are planned for: a while of the present one, all of a later one.
     fn horizon_ms(&self, w: &WindowNow) -> u64 {
-        let (start, end) = label_bounds(w.label, w.per_ms);
+        let (start, end) = w.period.bounds(w.label);
         if start > self.now {
-            w.per_ms
+            end.since(start)
         } else {
             end.since(self.now).min(WINDOW_HORIZON_MS)
         }
@@ -93,9 +88,13 @@ pub(super) fn survey(
     track: &mut Track,
     snapshot: &Snapshot,
     occasion: Occasion,
-    per_ms: u64,
+    period: Period,
 ) -> Plan {
-    let w = scene.window_now(per_ms, snapshot);
+    let told = Told {
+        asked: None,
+        seen: track.limits,
+    };
+    let w = scene.window_now(period, snapshot, told);
     let mut plan = Plan {
         spent: w.left == 0,
         ..Plan::default()
@@ -110,7 +109,7 @@ pub(super) fn survey(
         return plan;
     }
     let refusing = track.is_refusing(scene.mono);
-    let ahead = label_bounds(w.label, per_ms).0 > scene.now;
+    let ahead = period.bounds(w.label).0 > scene.now;
     let horizon = scene.horizon_ms(&w);
     let need = match track.demand() {
         Some(demand) => demand::need_units(demand.planned(false), horizon),
@@ -135,6 +134,7 @@ pub(super) fn survey(
             recall: 0,
             refusing: refusing && !ahead,
             last_resort: dry,
+            limits: scene.named_limits(snapshot, told),
         });
     }
     if !ahead {
@@ -150,11 +150,11 @@ pub(crate) fn ahead(
     now: StoreMs,
     interval_ms: u64,
 ) -> Option<MeterId> {
-    let Algorithm::FixedWindow { per_ms, .. } = policy.algorithm else {
+    let Algorithm::FixedWindow { period } = policy.algorithm else {
         return None;
     };
-    let label = id.label.filter(|label| *label == label_at(now, per_ms))?;
-    let (_, end) = label_bounds(label, per_ms);
+    let label = id.label.filter(|label| *label == period.label(now))?;
+    let (_, end) = period.bounds(label);
     let near = end.since(now) <= interval_ms.saturating_mul(2);
     near.then(|| MeterId {
         key: id.key.clone(),
@@ -168,9 +168,13 @@ pub(super) fn answer(
     snapshot: &Snapshot,
     from: &Actor,
     said: &Trade,
-    per_ms: u64,
+    period: Period,
 ) -> Plan {
-    let w = scene.window_now(per_ms, snapshot);
+    let told = Told {
+        asked: said.limits_of(scene.id),
+        seen: track.limits,
+    };
+    let w = scene.window_now(period, snapshot, told);
     let mut plan = Plan {
         spent: w.left == 0,
         ..Plan::default()

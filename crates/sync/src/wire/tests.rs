@@ -46,16 +46,24 @@ fn a_window() -> impl Strategy<Value = MeterId> {
     (a_key(), a_number()).prop_map(label)
 }
 
+fn some_limits() -> impl Strategy<Value = Limits> {
+    let units = || 0..=*limits::UNITS.end();
+    (units(), units()).prop_map(|(limit, burst)| Limits { limit, burst })
+}
+
 fn an_ask() -> impl Strategy<Value = Ask> {
     let of = |id: BoxedStrategy<MeterId>, most: u64| {
-        (id, a_moment(), 0..=most, 0..=most, any::<(bool, bool)>()).prop_map(
-            |(id, asked_at, want, recall, (refusing, last_resort))| Ask {
+        let flags = any::<(bool, bool)>();
+        let limits = proptest::option::of(some_limits());
+        (id, a_moment(), 0..=most, 0..=most, flags, limits).prop_map(
+            |(id, asked_at, want, recall, (refusing, last_resort), limits)| Ask {
                 id,
                 asked_at,
                 want,
                 recall,
                 refusing,
                 last_resort,
+                limits,
             },
         )
     };

@@ -2,9 +2,8 @@
 
 use apportion_core::allotment::Timing;
 use apportion_core::lives::OnEmpty;
-use apportion_core::meter::label_at;
 use apportion_core::usage::Counts;
-use apportion_core::{Algorithm, Attributes, Key, Policy, PolicySet, Region, StoreMs};
+use apportion_core::{Attributes, Key, Policy, PolicySet, Region, StoreMs};
 use apportion_store::{
     Charge, Decide, Memory, MemoryStore, Mode, Op, Reply, Store as _, StoreError,
 };
@@ -121,7 +120,7 @@ impl World {
         let policies = Arc::new(PolicySet::parse(POLICIES, "policies.toml").unwrap());
         let policy = Arc::clone(&policies.policies[0]);
         let tenant = Attributes::from([("tenant".to_owned(), "acme".to_owned())]);
-        let key = Key::of(&policy, &tenant).unwrap();
+        let key = Key::of(&policy, &tenant, &policies.subject_hash).unwrap();
         let mut listeners = BTreeMap::new();
         for region in &policies.regions {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -181,17 +180,23 @@ impl World {
         let regime = node.handle.regime().load_full()?;
         let charge = Charge {
             key: self.key.clone(),
-            rule: regime.rule(&self.policy),
+            rule: Arc::new(regime.rule(&self.policy, self.policy.limits)),
             cost: 1,
             units: 1,
+            reserve_ppm: 0,
+            denied: 0,
             usage_ms: self.policy.usage_ms,
             shadow: false,
+            newcomers_max: None,
+            member: None,
         };
         let decide = Op::Decide(Decide {
             fence: regime.fence(),
             partition: self.key.partition(),
+            id: 0,
             mode: Mode::Charge,
             charges: vec![charge],
+            remember: None,
         });
         let decided = match node.store.one(decide).await {
             Ok(Reply::Decided(decided)) => decided,
@@ -199,13 +204,12 @@ impl World {
             other => panic!("a decision was answered by {other:?}"),
         };
         if !decided.admitted {
-            let Algorithm::FixedWindow { per_ms, .. } = self.policy.algorithm else {
-                panic!("the policy isn't a window");
-            };
+            let rule = regime.rule(&self.policy, self.policy.limits);
             let _full = node.handle.pressure().try_send(Pressure {
                 policy: Arc::clone(&self.policy),
                 key: self.key.clone(),
-                label: Some(label_at(decided.now, per_ms)),
+                label: rule.label(decided.now),
+                limits: self.policy.limits,
                 refused: true,
             });
         }

@@ -1,64 +1,65 @@
-//! Rates: parts of a share, asked for, lent and given back.
+//! Loans of rates and sliding windows: parts of a share, asked for, lent and given back.
+//!
+//! Two things bind a share from below: what is held, and what a sliding window still counts. A region that counts more
+//! than its share, since a loan has ended, is within its rights: its lender goes without for as long as that counts. But
+//! it neither lends nor says that it has given anything back until it counts no more than it has.
 
-use super::{Occasion, Plan, Scene, stored};
+use super::{Occasion, Plan, Scene, Told, stored};
 use crate::message::{Ask, Trade};
 use crate::track::{Answered, Track};
-use apportion_core::allotment::{Allotment, LoanAsk, Loans};
+use apportion_core::allotment::{Allotment, Credit, LoanAsk, Loans};
 use apportion_core::demand;
-use apportion_core::meter::{Bucket, Meter, Reading};
-use apportion_core::schedule::{PPB, Rate};
-use apportion_core::{Actor, Algorithm, Epoch, Region, StoreMs};
+use apportion_core::fence::SPAN_MS;
+use apportion_core::meter::{Rule, Settled, State};
+use apportion_core::schedule::{MICRO, PPB};
+use apportion_core::{Actor, Epoch, Region, StoreMs};
 use apportion_store::{Snapshot, Swap};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Steady traffic doesn't move shares by less than this, in parts per hundred of the whole.
 const DEAD_BAND_PERCENT: u64 = 2;
 /// What peers wanted is taken into account for so many intervals.
 const WANTS_INTERVALS: u64 = 2;
+/// A loan that only a window still counts on is kept up, so that it can be given back bit by bit, where that is a
+/// matter of minutes. Where it takes longer it isn't worth a word every round: it ends, and its lender waits.
+const KEPT_UP_MS: u64 = 600_000;
 
-/// What a key's bucket and loans say now.
-pub(crate) struct RateNow {
-    pub(crate) rate: Rate,
+/// What a key's meter and loans say now.
+pub(crate) struct LoanNow {
+    pub(crate) rule: Arc<Rule>,
     pub(crate) loans: Loans,
     /// Its share in force, in parts per billion.
     pub(crate) share: u64,
     pub(crate) own: u64,
     pub(crate) base: u64,
-    pub(crate) spendable: u64,
-    pub(crate) held: u64,
-    pub(crate) cap: u64,
+    /// The least share that leaves what is held and what a window counts.
+    pub(crate) least: u64,
+    /// In the rule's units.
+    pub(crate) of: u64,
+    pub(crate) used: u64,
     pub(crate) fresh: bool,
+    /// No loan of a window ends while a plan is carried out. If one did, a share could be lowered unseen: at the swap it
+    /// would look raised.
+    steady: bool,
 }
 
 impl Scene<'_> {
-    pub(crate) fn rate(&self) -> Option<Rate> {
-        match self.policy.algorithm {
-            Algorithm::TokenBucket {
-                limit,
-                per_ms,
-                burst,
-            } => Some(Rate {
-                limit,
-                per_ms,
-                burst,
-            }),
-            Algorithm::FixedWindow { .. } => None,
-        }
-    }
-
-    fn loan_swap(&self, snapshot: &Snapshot, rate: Rate, loans: Loans) -> Swap {
-        let terms = self.regime.loan_terms(self.policy, rate, &loans, self.now);
+    fn loan_swap(&self, snapshot: &Snapshot, rule: &Arc<Rule>, loans: Loans) -> Swap {
+        let terms = self.regime.loan_terms(self.policy, &loans, self.now);
         let keep = loans.ends_at().max(self.now);
-        self.swap(
-            snapshot,
-            self.regime.rule(self.policy),
-            terms,
-            Allotment::Loans(loans),
-            keep,
-        )
+        self.swap(snapshot, rule, terms, Allotment::Loans(loans), keep)
     }
 
-    pub(crate) fn rate_now(&self, rate: Rate, snapshot: &Snapshot) -> RateNow {
+    /// The share in force with these loans, in parts per billion.
+    fn share_with(&self, loans: &Loans) -> u64 {
+        let (base, floor) = self.regime.base_and_floor(self.policy);
+        let lent_all = self.regime.lent_all(self.policy);
+        let shares = loans.shares(base, floor, lent_all, self.now);
+        shares.first().map_or(0, |(_, ppb)| *ppb)
+    }
+
+    pub(crate) fn loan_now(&self, snapshot: &Snapshot, told: Told) -> LoanNow {
         let loans = match stored(snapshot) {
             Some(Allotment::Loans(loans)) => loans,
             _ => Loans {
@@ -67,38 +68,45 @@ impl Scene<'_> {
             },
         };
         let loans = loans.at(self.regime.state.epoch, self.now);
-        let (base, floor) = self.regime.base_and_floor(self.policy, rate);
-        let lent_all = self.regime.lent_all(self.policy);
-        let share = loans
-            .shares(base, floor, lent_all, self.now)
-            .first()
-            .map_or(0, |(_, ppb)| *ppb);
-        let rule = self.regime.rule(self.policy);
-        let meter = match &snapshot.meter {
-            Some(Meter::Bucket(bucket)) => Some(bucket),
-            _ => None,
-        };
+        let (base, _) = self.regime.base_and_floor(self.policy);
+        let share = self.share_with(&loans);
+        let rule = self.rule(self.limits(snapshot, told));
         let terms = snapshot.traded.as_ref().and_then(|t| t.terms.as_ref());
-        let settled = Bucket::settle(meter, &rule, terms, self.fence, self.now);
-        let (spendable, held, cap) = match settled.reading {
-            Reading::Bucket {
-                spendable,
-                held,
-                flow,
-            } => (spendable, held, flow.cap),
-            Reading::Window { .. } => (0, 0, 0),
+        let meter = snapshot.meter.as_ref();
+        let settled = Settled::new(meter, None, &rule, terms, self.fence, self.now);
+        let counted = settled.counted();
+        let (used, whole) = match settled.meter.state {
+            State::Bucket { .. } => {
+                let missing = settled.of.saturating_sub(settled.available());
+                (missing, rule.limits.burst * MICRO)
+            }
+            _ => (counted, rule.limits.limit),
         };
-        let own = share.saturating_sub(loans.borrowed_at(self.now));
-        RateNow {
-            rate,
+        let soon = self.now.plus(SPAN_MS);
+        let is_window = self.policy.algorithm.counts_ms() > 0;
+        let ends = |c: &Credit| c.amount_ppb > 0 && c.until > self.now && c.until <= soon;
+        LoanNow {
             share,
-            own,
+            own: share.saturating_sub(loans.borrowed_at(self.now)),
             base,
-            spendable,
-            held,
-            cap,
-            fresh: meter.is_none(),
+            least: demand::least_ppb(counted, whole),
+            of: settled.of,
+            used,
+            fresh: snapshot.meter.is_none(),
+            steady: !is_window || !loans.borrowed.iter().any(ends),
+            rule,
             loans,
+        }
+    }
+}
+
+impl LoanNow {
+    /// How much of `share` can be given away.
+    fn free(&self, share: u64) -> u64 {
+        if self.steady {
+            share.saturating_sub(self.least)
+        } else {
+            0
         }
     }
 }
@@ -110,13 +118,14 @@ pub(super) fn survey(
     occasion: Occasion,
 ) -> Plan {
     let mut plan = Plan::default();
-    let Some(rate) = scene.rate() else {
-        return plan;
+    let told = Told {
+        asked: None,
+        seen: track.limits,
     };
-    let now = scene.rate_now(rate, snapshot);
+    let now = scene.loan_now(snapshot, told);
     let refusing = track.is_refusing(scene.mono);
     let mut need = match track.demand() {
-        Some(demand) => demand::need_ppb(demand.planned(false), rate),
+        Some(demand) => demand::need_ppb(demand.planned(false), now.rule.rate()),
         // Nothing is measured yet: double, and see.
         None if refusing || occasion == Occasion::Urgent => (now.share * 2).clamp(PPB / 10, PPB),
         None => now.share,
@@ -126,18 +135,20 @@ pub(super) fn survey(
     }
     let dead_band = PPB * DEAD_BAND_PERCENT / 100;
     let borrowed = now.loans.borrowed_at(scene.now);
-    let target = need.saturating_sub(now.own);
+    let target = need.max(now.least).saturating_sub(now.own);
     let mut loans = now.loans.clone();
-    if target + dead_band < borrowed || (target == 0 && borrowed > 0) {
+    let too_much = target + dead_band < borrowed || (target == 0 && borrowed > 0);
+    if too_much && now.steady {
         for credit in now.loans.borrowed.iter().filter(|c| c.until > scene.now) {
             let keep = part(credit.amount_ppb, target, borrowed);
             loans = loans.keep(&credit.from, keep);
         }
     }
     if loans != now.loans {
-        plan.swap = Some(scene.loan_swap(snapshot, rate, loans.clone()));
+        plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans.clone()));
     }
-    if plan.swap.is_some() || occasion == Occasion::Round {
+    let is_true = now.least <= scene.share_with(&loans);
+    if is_true && (plan.swap.is_some() || occasion == Occasion::Round) {
         for statement in loans.statements(&scene.us()) {
             let to = statement.to.region.clone();
             plan.to(&to)
@@ -146,9 +157,10 @@ pub(super) fn survey(
         }
     }
     let kept = loans.borrowed_at(scene.now);
-    let shortfall = target.saturating_sub(kept);
+    let shortfall = need.saturating_sub(now.own + kept);
     let short = shortfall > dead_band || (shortfall > 0 && refusing);
-    let renew = occasion == Occasion::Round && kept > 0;
+    let wanted = need > now.own || scene.policy.algorithm.counts_ms() <= KEPT_UP_MS;
+    let renew = occasion == Occasion::Round && kept > 0 && wanted;
     let ask_more =
         short && occasion != Occasion::Tick || (short && refusing && track.may_ask(scene.mono));
     let asks = renew || (ask_more && track.may_ask(scene.mono));
@@ -181,6 +193,7 @@ pub(super) fn survey(
                 recall,
                 refusing,
                 last_resort: dry,
+                limits: scene.named_limits(snapshot, told),
             });
         }
     }
@@ -213,13 +226,19 @@ pub(super) fn answer(
     said: &Trade,
 ) -> Plan {
     let mut plan = Plan::default();
-    let Some(rate) = scene.rate() else {
-        return plan;
+    let told = Told {
+        asked: said.limits_of(scene.id),
+        seen: track.limits,
     };
-    let now = scene.rate_now(rate, snapshot);
+    let now = scene.loan_now(snapshot, told);
     let us = scene.us();
     let key = &scene.id.key;
-    let mut loans = now.loans.clone().forget_older_epochs(from, epoch);
+    let counts_ms = scene.policy.algorithm.counts_ms();
+    let mut loans = now.loans.clone();
+    // An older epoch's loans are no longer used once there is a newer one; but what a window admitted on them counts on.
+    if counts_ms == 0 {
+        loans = loans.forget_older_epochs(from, epoch);
+    }
     for (_, statement) in said
         .statements
         .iter()
@@ -232,18 +251,20 @@ pub(super) fn answer(
         .iter()
         .filter(|(k, g)| k == key && g.by == *from)
     {
-        let before = loans.borrowed_at(scene.now);
-        if let Some(next) = loans
+        let taken = loans
             .clone()
-            .take_up(grant, scene.regime.timing, &us, scene.now)
-        {
-            let more = next.borrowed_at(scene.now) > before;
-            let answer = if more {
-                Answered::Brought
-            } else {
-                Answered::Nothing
-            };
-            track.answered(&from.region, answer, scene.mono);
+            .take_up(grant, scene.regime.timing, &us, scene.now);
+        let Some(next) = taken else { continue };
+        let before = loans.borrowed_at(scene.now);
+        let answer = if next.borrowed_at(scene.now) > before {
+            Answered::Brought
+        } else {
+            Answered::Nothing
+        };
+        track.answered(&from.region, answer, scene.mono);
+        // A smaller loan follows a larger one only once that leaves enough: until then the larger one goes on, to its end.
+        let (share, less) = (scene.share_with(&loans), scene.share_with(&next));
+        if less >= share || (now.steady && less >= now.least) {
             loans = next;
         }
     }
@@ -253,8 +274,9 @@ pub(super) fn answer(
     for ask in said.asks.iter().filter(|a| a.id == *scene.id) {
         track.note_ask(&from.region, ask.want, scene.mono);
         let credit = loans.credit_from(from, scene.now);
-        if ask.recall > 0 && credit > 0 {
-            loans = loans.keep(from, credit.saturating_sub(ask.recall));
+        let recall = ask.recall.min(now.free(scene.share_with(&loans)));
+        if recall > 0 && credit > 0 {
+            loans = loans.keep(from, credit.saturating_sub(recall));
         }
         let asked = LoanAsk {
             by: from.clone(),
@@ -268,26 +290,26 @@ pub(super) fn answer(
             plan.to(&from.region).left.push((scene.id.clone(), 0));
             continue;
         }
-        let most = scene.regime.lendable_ppb(scene.policy, rate, scene.now);
-        if let Some((next, grant)) =
-            loans
-                .clone()
-                .lend(&asked, amount, most, scene.regime.timing, &us, scene.now)
-        {
+        let most = scene.regime.lendable_ppb(scene.policy, scene.now);
+        let reclaim_ms = scene.regime.timing.reclaim_ms(counts_ms);
+        let lent = loans
+            .clone()
+            .lend(&asked, amount, most, reclaim_ms, &us, scene.now);
+        if let Some((next, grant)) = lent {
             loans = next;
             plan.to(&from.region).grants.push((key.clone(), grant));
         }
     }
     if loans != now.loans {
         let kept_less = loans.borrowed_at(scene.now) < now.loans.borrowed_at(scene.now);
-        if kept_less {
+        if kept_less && now.least <= scene.share_with(&loans) {
             for statement in loans.statements(&us).into_iter().filter(|s| s.to == *from) {
                 plan.to(&from.region)
                     .statements
                     .push((key.clone(), statement));
             }
         }
-        plan.swap = Some(scene.loan_swap(snapshot, rate, loans));
+        plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans));
     }
     plan
 }
@@ -296,22 +318,21 @@ pub(super) fn answer(
 fn lendable(
     scene: &Scene<'_>,
     track: &Track,
-    now: &RateNow,
+    now: &LoanNow,
     loans: &Loans,
     ask: &LoanAsk,
     refusing: bool,
 ) -> u64 {
-    let most = scene.regime.lendable_ppb(scene.policy, now.rate, scene.now);
+    let most = scene.regime.lendable_ppb(scene.policy, scene.now);
     let need = match track.demand() {
-        Some(demand) => demand::need_ppb(demand.planned(refusing), now.rate),
+        Some(demand) => demand::need_ppb(demand.planned(refusing), now.rule.rate()),
         // A key that nobody has used for so long that it is gone, or full again, isn't in demand.
         None if now.fresh => 0,
-        None => part(now.base, now.cap.saturating_sub(now.spendable), now.cap),
+        None => part(now.base, now.used, now.of),
     };
     // What we are using of others' comes on top of our base, so that much less of it is needed.
     let need = need.saturating_sub(loans.borrowed_at(scene.now));
-    let held = part(PPB, now.held, now.rate.share(PPB).cap);
-    let spare = most.min(now.base.saturating_sub(need.max(held).min(now.base)));
+    let spare = most.min(now.base.saturating_sub(need.max(now.least)));
     let window_ms = scene.interval_ms * WANTS_INTERVALS;
     let mut asks: BTreeMap<&Region, u64> = track.wants(scene.mono, window_ms).collect();
     asks.insert(&ask.by.region, ask.want_ppb);
@@ -326,12 +347,14 @@ fn lendable(
         .position(|region| **region == ask.by.region)
         .map_or(0, |i| dealt[i]);
     let others = loans.lent_to_others(&ask.by, ask.epoch, scene.now);
-    let amount = ours.min(most.saturating_sub(others));
     let charged = loans.lent_at(scene.now) - others;
-    let steady = amount.abs_diff(charged) < now.base * DEAD_BAND_PERCENT / 100;
+    // What it has already costs nothing more; what comes on top is taken from the share in force.
+    let room = charged + now.free(scene.share_with(loans));
+    let room = room.min(most.saturating_sub(others));
+    let steady = ours.min(room).abs_diff(charged) < now.base * DEAD_BAND_PERCENT / 100;
     if steady && !refusing {
-        charged.min(ask.want_ppb).min(most.saturating_sub(others))
+        charged.min(ask.want_ppb).min(room)
     } else {
-        amount
+        ours.min(room)
     }
 }
