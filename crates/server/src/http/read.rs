@@ -233,8 +233,10 @@ pub(super) async fn policies<L: Limiter>(State(face): State<Face<L>>) -> Respons
 }
 
 fn names(set: &PolicySet) -> Vec<PolicyName<'_>> {
-    let name = |policy: &'_ Policy| PolicyName::new(set, policy);
-    set.policies.iter().map(|policy| name(policy)).collect()
+    set.policies
+        .iter()
+        .map(|policy| PolicyName::new(set, policy))
+        .collect()
 }
 
 /// Whole numbers without a fraction, as everywhere else in the API.
