@@ -11,7 +11,14 @@ use rand::{Rng, SeedableRng};
 
 const LIMIT: u64 = 12;
 const WINDOW_MS: u64 = 60_000;
+const MONO: Mono = 30_000;
 const STEPS: usize = 500;
+const PACES: [&[u64]; 4] = [
+    &[0, 0, 0, 1_000, 3_000, 10_000, 30_000],
+    &[0, 0, 0, 0, 0, 0, 1_000, 9_000],
+    &[0, 0, 0, 0, 0, 0, 0, 0, 9_000, 58_000, 50_000],
+    &[0, 0, 0, 1_000, 2_000],
+];
 const POLICIES: &str = r#"
 regions = ["a", "b", "c"]
 [[policy]]
@@ -68,6 +75,12 @@ struct Play {
     net: Vec<Sent>,
     admitted: Vec<(StoreMs, u64)>,
     lives: u64,
+    /// Milliseconds between two steps, any of these.
+    pace: &'static [u64],
+    /// Nobody asks for admission for a while.
+    quiet: bool,
+    /// 1: there are epochs; 2: stores are lost, too.
+    unruly: u32,
     /// What was admitted on borrowed share, so that a play isn't idle.
     beyond_base: u64,
 }
@@ -81,6 +94,8 @@ impl Play {
         let key = Key::of(&policy, &attributes, &policies.subject_hash).expect("a plain subject");
         let now = StoreMs(1_800_000_000_000 + rng.random_range(0..WINDOW_MS));
         let count = rng.random_range(2..=3);
+        let pace = PACES.choose(&mut rng).expect("there are choices");
+        let unruly = *[0, 0, 1, 2].choose(&mut rng).expect("there are choices");
         let mut play = Self {
             rng,
             now,
@@ -91,6 +106,9 @@ impl Play {
             net: Vec::new(),
             admitted: Vec::new(),
             lives: 0,
+            pace,
+            quiet: false,
+            unruly,
             beyond_base: 0,
             policies,
         };
@@ -113,26 +131,27 @@ impl Play {
     }
 
     fn step(&mut self) -> Result<(), String> {
-        let dt = [0, 0, 0, 0, 0, 100, 1_000, 3_000, 9_000, 30_000];
-        self.now = self
-            .now
-            .plus(*dt.choose(&mut self.rng).expect("there are choices"));
+        if self.rng.random_ratio(1, 25) {
+            self.quiet = !self.quiet;
+        }
+        let dt = *self.pace.choose(&mut self.rng).expect("there are choices");
+        self.now = self.now.plus(dt);
         let shop = self.rng.random_range(0..self.shops.len());
         match self.rng.random_range(0..100) {
-            0..30 => {
+            0..20 => self.ask(shop),
+            20..35 => self.survey(shop),
+            35..60 if !self.quiet => {
                 for _ in 0..*[1, 3, 12].choose(&mut self.rng).expect("there are choices") {
                     self.admit(shop)?;
                 }
             }
-            30..45 => self.ask(shop),
-            45..60 => self.survey(shop),
-            60..78 => self.deliver(),
-            78..98 => self.carry_out(),
-            98 => {
+            35..90 => self.deliver(),
+            90..97 => self.carry_out(),
+            97 if self.unruly >= 1 => {
                 let next = self.shops[shop].state.clone().next_epoch(self.now);
                 self.put(shop, next);
             }
-            _ if self.rng.random_ratio(1, 3) => {
+            98 if self.unruly >= 2 && self.rng.random_ratio(1, 3) => {
                 self.lives += 1;
                 let life = Life::from_random(self.lives);
                 let state = self.shops[shop].state.clone();
@@ -281,7 +300,7 @@ impl Play {
             actors: &BTreeMap::new(),
             interval_ms: 2_000,
             now: self.now,
-            mono: 1_000,
+            mono: MONO,
         };
         let plan = plan(&scene, &mut track, &snapshots[0]);
         let said = (regime.actor(), regime.state.epoch);
@@ -327,7 +346,12 @@ impl Play {
         if self.net.is_empty() {
             return;
         }
-        let index = self.rng.random_range(0..self.net.len());
+        let newest = self.net.len() - 1;
+        let index = if self.rng.random_ratio(2, 3) {
+            newest
+        } else {
+            self.rng.random_range(0..=newest)
+        };
         let sent = self.net[index].clone();
         // Some come again, and some never.
         if self.rng.random_ratio(85, 100) {
