@@ -183,7 +183,13 @@ impl<S: Store> Engine<S> {
         });
         let said: Vec<Said> = said.collect();
         for Carried { op, key, units } in carried {
-            if matches!(&said[op], Said::Failed(error) if !error.outcome_unknown()) {
+            // What was answered before was only looked up.
+            let untold = match &said[op] {
+                Said::Decided { decided, .. } => decided.replayed.is_some(),
+                Said::Failed(error) => !error.outcome_unknown(),
+                Said::Unread => false,
+            };
+            if untold {
                 self.shared.denied.put_back(&key, units);
             }
         }

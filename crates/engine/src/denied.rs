@@ -9,6 +9,7 @@
 
 use crate::report::Told;
 use apportion_core::meter::reserve;
+use apportion_core::schedule::EXACT;
 use apportion_core::{Key, Limits, Policy};
 use std::collections::HashMap;
 use std::fmt;
@@ -22,6 +23,10 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 pub const DENIED_MAX: usize = 10_000;
 /// What was refused here is told to the store after so long, if it wasn't before.
 pub const TELL_AFTER_MS: u64 = 1_000;
+
+/// Units that are counted of a key before the store is told; beyond, the count stays. A thousand times as many are still
+/// exact in Lua.
+const UNITS_MAX: u64 = EXACT >> 10;
 
 const SHARDS: usize = 64;
 const SHARD_MAX: usize = DENIED_MAX / SHARDS;
@@ -118,7 +123,7 @@ struct TakeAsIs(u64);
 // === impl DeniedCache ===
 
 impl DeniedCache {
-    /// Goes by `clock`: milliseconds since any moment, never going back, also while the machine is suspended.
+    /// Goes by `clock`: milliseconds since any moment, never going back. While it stands still, refusals go on.
     pub fn with_clock(clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self {
             clock: Box::new(clock),
@@ -200,7 +205,7 @@ impl DeniedCache {
         if entry.denied == 0 {
             entry.denied_since = now;
         }
-        entry.denied = entry.denied.saturating_add(need.units);
+        entry.denied = add(entry.denied, need.units);
         Some(Hit {
             told: entry.refusal.told.after(since_ms),
             since_ms,
@@ -246,7 +251,7 @@ impl DeniedCache {
             if entry.denied == 0 {
                 entry.denied_since = (self.clock)();
             }
-            entry.denied = entry.denied.saturating_add(units);
+            entry.denied = add(entry.denied, units);
         }
     }
 
@@ -258,8 +263,9 @@ impl DeniedCache {
         self.count(before, &shard);
     }
 
-    /// Takes what the store should have been told by now, of at most `most` keys. Forgets entries that are of no more use.
-    pub(crate) fn overdue(&self, most: usize) -> Vec<Unsent> {
+    /// Takes what the store hasn't been told for `after_ms`, of at most `most` keys. Forgets entries that are of no more
+    /// use.
+    pub(crate) fn overdue(&self, most: usize, after_ms: u64) -> Vec<Unsent> {
         let now = (self.clock)();
         let mut overdue = Vec::new();
         if self.is_empty() {
@@ -268,7 +274,7 @@ impl DeniedCache {
         for shard in &self.shards {
             let mut shard = lock(shard);
             let before = shard.total();
-            let is_due = |since: u64| now.saturating_sub(since) >= TELL_AFTER_MS;
+            let is_due = |since: u64| now.saturating_sub(since) >= after_ms;
             let room = most.saturating_sub(overdue.len()).min(shard.left.len());
             overdue.extend(shard.left.extract_if(..room, |u| is_due(u.since)));
             for entry in shard.entries.values_mut() {
@@ -321,6 +327,10 @@ impl fmt::Debug for DeniedCache {
     }
 }
 
+fn add(units: u64, more: u64) -> u64 {
+    units.saturating_add(more).min(UNITS_MAX)
+}
+
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().expect("nothing panics under the lock")
 }
@@ -353,7 +363,7 @@ impl Shard {
 
     fn keep(&mut self, unsent: Unsent) {
         if let Some(same) = self.left.iter_mut().find(|u| u.key == unsent.key) {
-            same.units = same.units.saturating_add(unsent.units);
+            same.units = add(same.units, unsent.units);
         } else if self.left.len() < SHARD_MAX {
             self.left.push(unsent);
         } else {

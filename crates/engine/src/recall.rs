@@ -2,7 +2,7 @@
 //! is answered by them.
 
 use crate::charge::{Round, Said};
-use crate::denied::{Hit, Need, Refusal, Unsent};
+use crate::denied::{DENIED_MAX, Hit, Need, Refusal, TELL_AFTER_MS, Unsent};
 use crate::engine::Engine;
 use crate::plan::{MATCHES_MAX, Matched, Plan, is_slots};
 use crate::prepared::Prepared;
@@ -11,9 +11,10 @@ use crate::request::{DecidedBy, Decision, LimitReport, Outcome};
 use apportion_core::fence::{DRIFT_PPM, Fence, Missing};
 use apportion_core::meter::Reading;
 use apportion_core::policy::{PPM, Standing};
-use apportion_core::{Algorithm, Key, Partition, Policy};
+use apportion_core::{Algorithm, Key, Partition, Policy, PolicySet};
 use apportion_store::{Charge, Decide, Mode, Op, Reply, Store};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// For so long a refusal is used where the answer may change sooner than the meter says: another region may lend,
@@ -135,79 +136,118 @@ impl<S> Engine<S> {
 
 impl<S: Store> Engine<S> {
     /// Tells the store what this node refused by itself of keys that it hasn't asked about since. A node calls it every
-    /// second, and before it ends.
+    /// second.
     pub async fn flush_denied(&self) {
-        let policies = self.policies();
-        let Ok(prepared) = self.prepared(&policies) else {
-            return;
-        };
-        let mut by_partition: BTreeMap<Partition, BTreeMap<Key, (Charge, Unsent)>> =
-            BTreeMap::new();
-        for unsent in self.shared.denied.overdue(FLUSH_MAX) {
-            let same = |p: &Arc<Policy>| {
-                p.name == unsent.policy.name && p.version == unsent.policy.version
-            };
-            // Nobody asks about a policy that is gone.
-            let Some(index) = policies.policies.iter().position(same) else {
-                continue;
-            };
-            let policy = &policies.policies[index];
-            let of_partition = by_partition.entry(unsent.key.partition()).or_default();
-            let (charge, all) = of_partition.entry(unsent.key.clone()).or_insert_with(|| {
-                let charge = Charge {
-                    key: unsent.key.clone(),
-                    rule: prepared.rule(index, unsent.limits),
-                    cost: 0,
-                    units: 0,
-                    reserve_ppm: 0,
-                    denied: 0,
-                    usage_ms: policy.usage_ms,
-                    shadow: policy.shadow,
-                    newcomers_max: None,
-                    member: None,
-                };
-                let none = Unsent {
-                    units: 0,
-                    ..unsent.clone()
-                };
-                (charge, none)
-            });
-            charge.denied = charge.denied.saturating_add(unsent.units);
-            all.units = charge.denied;
-        }
-        let (mut ops, mut sent) = (Vec::new(), Vec::new());
-        for (partition, keys) in by_partition {
-            let mut keys = keys.into_values().peekable();
-            while keys.peek().is_some() {
-                let (charges, unsent): (Vec<_>, Vec<_>) = keys.by_ref().take(MATCHES_MAX).unzip();
-                ops.push(Op::Decide(Decide {
-                    fence: prepared.fence(),
-                    partition,
-                    id: 0,
-                    mode: Mode::Note,
-                    charges,
-                    remember: None,
-                }));
-                sent.push(unsent);
+        self.tell(self.shared.denied.overdue(FLUSH_MAX, TELL_AFTER_MS))
+            .await;
+    }
+
+    /// The same without waiting for a second to pass. A node calls it when it ends.
+    pub async fn drain_denied(&self) {
+        for _ in 0..=2 * DENIED_MAX / FLUSH_MAX {
+            let unsent = self.shared.denied.overdue(FLUSH_MAX, 0);
+            if unsent.is_empty() || !self.tell(unsent).await {
+                return;
             }
         }
-        if ops.is_empty() {
-            return;
+    }
+
+    /// Whether the store was reached.
+    async fn tell(&self, unsent: Vec<Unsent>) -> bool {
+        if unsent.is_empty() {
+            return true;
+        }
+        let policies = self.policies();
+        let Ok(prepared) = self.prepared(&policies) else {
+            self.put_back(unsent);
+            return false;
+        };
+        let (mut ops, mut sent) = (Vec::new(), Vec::new());
+        for (partition, keys) in by_partition(unsent) {
+            // No more charges at a time than a request has.
+            for keys in keys.chunks(MATCHES_MAX) {
+                let charges: Vec<Charge> = keys
+                    .iter()
+                    .filter_map(|unsent| note(&policies, &prepared, unsent))
+                    .collect();
+                if !charges.is_empty() {
+                    ops.push(Op::Decide(Decide {
+                        fence: prepared.fence(),
+                        partition,
+                        id: 0,
+                        mode: Mode::Note,
+                        charges,
+                        remember: None,
+                    }));
+                    sent.push(keys.to_vec());
+                }
+            }
         }
         let replies = self.store.call(ops).await;
+        let mut reached = true;
         for (unsent, reply) in sent.into_iter().zip(replies) {
             match reply {
                 Ok(Reply::Decided(_)) => {}
                 Err(error) if !error.outcome_unknown() => {
                     self.note_look_again(&error);
-                    for unsent in unsent {
-                        self.shared.denied.put_back_unsent(unsent);
-                    }
+                    self.put_back(unsent);
+                    reached = false;
                 }
-                _ => tracing::debug!("whether refusals were counted isn't known"),
+                _ => {
+                    tracing::debug!("whether refusals were counted isn't known");
+                    reached = false;
+                }
+            }
+        }
+        reached
+    }
+
+    fn put_back(&self, unsent: Vec<Unsent>) {
+        let denied = &self.shared.denied;
+        unsent
+            .into_iter()
+            .for_each(|unsent| denied.put_back_unsent(unsent));
+    }
+}
+
+/// Each key once.
+fn by_partition(unsent: Vec<Unsent>) -> BTreeMap<Partition, Vec<Unsent>> {
+    let mut all: BTreeMap<Key, Unsent> = BTreeMap::new();
+    for unsent in unsent {
+        match all.entry(unsent.key.clone()) {
+            Entry::Occupied(mut same) => same.get_mut().units += unsent.units,
+            Entry::Vacant(new) => {
+                new.insert(unsent);
             }
         }
     }
+    let mut by_partition: BTreeMap<Partition, Vec<Unsent>> = BTreeMap::new();
+    for (key, unsent) in all {
+        by_partition
+            .entry(key.partition())
+            .or_default()
+            .push(unsent);
+    }
+    by_partition
+}
+
+/// A charge that counts what was refused, and nothing else. `None`: nobody asks about a policy that is gone.
+fn note(policies: &PolicySet, prepared: &Prepared, unsent: &Unsent) -> Option<Charge> {
+    let (name, version) = (&unsent.policy.name, unsent.policy.version);
+    let mut all = policies.policies.iter().enumerate();
+    let (index, policy) = all.find(|(_, p)| p.name == *name && p.version == version)?;
+    Some(Charge {
+        key: unsent.key.clone(),
+        rule: prepared.rule(index, unsent.limits),
+        cost: 0,
+        units: 0,
+        reserve_ppm: 0,
+        denied: unsent.units,
+        usage_ms: policy.usage_ms,
+        shadow: policy.shadow,
+        newcomers_max: None,
+        member: None,
+    })
 }
 
 fn told_of(plan: &Plan, matched: &Matched, round: &Round) -> Option<Told> {
