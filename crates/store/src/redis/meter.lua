@@ -192,18 +192,30 @@ make[BUCKET] = function()
     t[3], t[4] = s.tokens, s.at
   end
 
-  -- What flows in `dt`, at most `room`: exact where the product stays below 2^53, one under where it doesn't.
+  -- `rest * dt / per`, rounded down. Beyond 2^53 by long division, in digits of 17 bits: `per` has at most 35.
+  local function part_of(rest, dt, per)
+    local product = rest * dt
+    if product < EXACT then
+      return floor(product / per)
+    end
+    local quotient, left = 0, 0
+    for k = 3, 0, -1 do
+      local digit = floor(dt / 131072 ^ k) % 131072
+      local value = left * 131072 + rest * digit
+      local part = floor(value / per)
+      quotient = quotient * 131072 + part
+      left = value - part * per
+    end
+    return quotient
+  end
+
+  -- What flows in `dt`, at most `room`, rounded down to a micro-unit.
   local function gain(flow, dt, room)
     local whole = flow.whole * dt
     if whole >= room then
       return room
     end
-    local product = flow.rest * dt
-    local part = floor(product / flow.per)
-    if product >= EXACT then
-      part = max(part - 1, 0)
-    end
-    return min(whole + part, room)
+    return min(whole + part_of(flow.rest, dt, flow.per), room)
   end
 
   -- `tokens` stored at `from`, settled to `to` step by step, under what is `held`.
@@ -738,6 +750,12 @@ make[COUNTER] = function()
     else
       -- When any of it came isn't known, so all of it counts from now on.
       counts = {sum(counts)}
+    end
+    if cells == 1 then
+      -- What several windows of an older epoch put into one cell: more than any limit, and exact when multiplied.
+      for k = 1, #counts do
+        counts[k] = min(counts[k], floor(EXACT / s.rule.a))
+      end
     end
     while #counts > 1 and counts[#counts] == 0 do
       counts[#counts] = nil
