@@ -139,7 +139,7 @@ impl World {
         self.next_id += 1;
         match self.chance(70) {
             true => (1 << 53) - self.next_id,
-            false => 10 + self.next_id,
+            false => 1_000_000 + self.next_id,
         }
     }
 
