@@ -80,6 +80,8 @@ pub(crate) struct World {
     epoch_began: StoreMs,
     state_version: u64,
     rules: BTreeMap<Key, Arc<Rule>>,
+    /// Of the keys that ever had a counter.
+    cells: BTreeMap<Key, Algorithm>,
     next_id: u64,
     ids: BTreeSet<MeterId>,
     periods: BTreeSet<(Key, StoreMs)>,
@@ -106,6 +108,7 @@ impl World {
             epoch_began: StoreMs(0),
             state_version: 0,
             rules: BTreeMap::new(),
+            cells: BTreeMap::new(),
             next_id: 1,
             ids: BTreeSet::new(),
             periods: BTreeSet::new(),
@@ -120,7 +123,7 @@ impl World {
             for (policy, kind) in POLICIES {
                 let key = Key::parse(&format!("{policy}:{subject}")).unwrap();
                 let rule = world.rule(kind);
-                world.rules.insert(key, Arc::new(rule));
+                world.put_rule(key, rule);
             }
         }
         world.begin();

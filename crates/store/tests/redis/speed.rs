@@ -59,7 +59,8 @@ async fn microseconds_that_a_decision_costs_the_server() {
                 let decides: Vec<Decide> = (0..batch)
                     .map(|n| {
                         let key = key(&format!("{name}@1:subject-{n:04}"));
-                        let mut charge = charge(&key, rule(algorithm, 1_000_000_000, 1_000_000_000), 1);
+                        let mut charge =
+                            charge(&key, rule(algorithm, 1_000_000_000, 1_000_000_000), 1);
                         charge.usage_ms = usage_ms;
                         request(fence, Mode::Charge, vec![charge])
                     })

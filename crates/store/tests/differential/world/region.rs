@@ -43,6 +43,17 @@ impl World {
             kind = self.pick(&[Kind::Bucket, Kind::Log, Kind::Counter, Kind::Slots]);
         }
         let rule = self.rule(kind);
+        self.put_rule(key, rule);
+    }
+
+    /// The cells of a counter are counted from the Unix epoch on: another length of them needs another version.
+    pub(super) fn put_rule(&mut self, key: Key, mut rule: Rule) {
+        if let Algorithm::SlidingWindow { .. } = rule.algorithm {
+            rule.algorithm = *self.cells.entry(key.clone()).or_insert(rule.algorithm);
+        }
+        if let Algorithm::SlidingWindow { per_ms, buckets: 1 } = rule.algorithm {
+            rule.limits.limit = rule.limits.limit.min(EXACT / per_ms);
+        }
         self.rules.insert(key, Arc::new(rule));
     }
 
