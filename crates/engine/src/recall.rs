@@ -10,7 +10,7 @@ use crate::report::{Told, time_left, unmetered};
 use crate::request::{DecidedBy, Decision, LimitReport, Outcome};
 use apportion_core::fence::{DRIFT_PPM, Fence, Missing};
 use apportion_core::meter::Reading;
-use apportion_core::policy::{PPM, Standing};
+use apportion_core::policy::PPM;
 use apportion_core::{Algorithm, Key, Partition, Policy, PolicySet};
 use apportion_store::{Charge, Decide, Mode, Op, Reply, Store};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ impl<S> Engine<S> {
         }
         let mut hits: [Option<Hit>; MATCHES_MAX] = Default::default();
         for (hit, matched) in hits.iter_mut().zip(&plan.matched) {
-            if is_remembered(plan, matched) {
+            if is_remembered(plan.policy(matched)) {
                 *hit = denied.refuses(&Need {
                     key: &matched.key,
                     limits: matched.limits,
@@ -100,7 +100,7 @@ impl<S> Engine<S> {
             if told.fits && policy.plans.is_some() {
                 self.shared.denied.admitted(&matched.key, matched.limits);
             }
-            if told.fits || !is_remembered(plan, matched) {
+            if told.fits || !is_remembered(policy) {
                 continue;
             }
             let need = plan.need_of(matched, told.reading.of());
@@ -183,6 +183,9 @@ impl<S: Store> Engine<S> {
                 }
             }
         }
+        if ops.is_empty() {
+            return true;
+        }
         let replies = self.store.call(ops).await;
         let mut reached = true;
         for (unsent, reply) in sent.into_iter().zip(replies) {
@@ -259,15 +262,14 @@ fn told_of(plan: &Plan, matched: &Matched, round: &Round) -> Option<Told> {
 
 /// Whether a refusal by this policy says anything about the next request. A member of a pool is refused or not by
 /// what others ask for.
-fn is_remembered(plan: &Plan, matched: &Matched) -> bool {
-    let policy = plan.policy(matched);
-    !policy.shadow && policy.pool.is_none() && matched.standing != Standing::Exempt
+fn is_remembered(policy: &Policy) -> bool {
+    !policy.shadow && policy.pool.is_none()
 }
 
 /// For how long `need` is surely refused, if nothing but time changes the meter. `None`: that can't be told.
 fn sure_ms(policy: &Policy, told: &Told, need: u64, fence: &Fence) -> Option<u64> {
     // Too many holds, or too many new subjects; a clock that nobody vouches for.
-    if need <= told.reading.available() || told.crowded || !fence.span.contains(told.now) {
+    if need <= told.reading.available() || !fence.span.contains(told.now) {
         return None;
     }
     let ms = match told.reading {

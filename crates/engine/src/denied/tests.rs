@@ -163,6 +163,16 @@ fn what_was_refused_of_a_key_that_has_to_go_is_told_all_the_same() {
 }
 
 #[test]
+fn a_newer_refusal_keeps_the_count_of_the_older() {
+    let (cache, _) = cache();
+    let (policy, a) = (policy(), key("pool@1:a"));
+    cache.remember(refusal(&cache, &policy, &a));
+    assert!(cache.refuses(&need(&a)).is_some());
+    cache.remember(refusal(&cache, &policy, &a));
+    assert_eq!(cache.take(&a), NEED);
+}
+
+#[test]
 fn counts_stay_where_lua_counts_exactly() {
     let (cache, _) = cache();
     let (policy, a) = (policy(), key("pool@1:a"));
