@@ -25,6 +25,13 @@ pub const SURE_MAX_MS: u64 = 60_000;
 /// At most so many keys are told to the store at a time.
 pub const FLUSH_MAX: usize = 1_000;
 
+/// Units that this node refused by itself, on their way to the store.
+pub(crate) struct Carried {
+    /// Which of the calls.
+    at: usize,
+    unsent: Unsent,
+}
+
 impl<S> Engine<S> {
     /// The refusal of a request that the store would surely refuse.
     pub(crate) fn refuse(&self, plan: &Plan, prepared: &Prepared) -> Option<Decision> {
@@ -134,6 +141,52 @@ impl<S> Engine<S> {
     }
 }
 
+// === telling the store ===
+
+impl<S> Engine<S> {
+    /// Takes along what this node refused of the keys that the store is asked about.
+    pub(crate) fn carry(&self, decides: &mut [Decide]) -> Vec<Carried> {
+        let mut carried = Vec::new();
+        if self.shared.denied.is_empty() {
+            return carried;
+        }
+        for (at, decide) in decides.iter_mut().enumerate() {
+            if decide.mode == Mode::Peek {
+                continue;
+            }
+            for charge in &mut decide.charges {
+                if let Some(unsent) = self.shared.denied.take(&charge.key) {
+                    charge.denied = unsent.units;
+                    carried.push(Carried { at, unsent });
+                }
+            }
+        }
+        carried
+    }
+
+    /// Takes back what the store surely wasn't told.
+    pub(crate) fn bring_back(&self, carried: Vec<Carried>, said: &[Said]) {
+        for Carried { at, unsent } in carried {
+            let untold = match &said[at] {
+                // What was answered before was only looked up.
+                Said::Decided { decided, .. } => decided.replayed.is_some(),
+                Said::Failed(error) => !error.outcome_unknown(),
+                Said::Unread => false,
+            };
+            if untold {
+                self.shared.denied.put_back(unsent);
+            }
+        }
+    }
+
+    fn put_back(&self, unsent: Vec<Unsent>) {
+        let denied = &self.shared.denied;
+        unsent
+            .into_iter()
+            .for_each(|unsent| denied.put_back(unsent));
+    }
+}
+
 impl<S: Store> Engine<S> {
     /// Tells the store what this node refused by itself of keys that it hasn't asked about since. A node calls it every
     /// second.
@@ -203,13 +256,6 @@ impl<S: Store> Engine<S> {
             }
         }
         reached
-    }
-
-    fn put_back(&self, unsent: Vec<Unsent>) {
-        let denied = &self.shared.denied;
-        unsent
-            .into_iter()
-            .for_each(|unsent| denied.put_back_unsent(unsent));
     }
 }
 
