@@ -170,6 +170,21 @@ async fn what_nobody_asks_for_again_is_told_after_a_second() {
 }
 
 #[tokio::test]
+async fn what_goes_with_a_retry_that_is_only_looked_up_is_told_again() {
+    let node = open("us-east", &bucket()).await;
+    let named = CheckRequest {
+        request_id: Some("r1".into()),
+        ..ask("acme", 10)
+    };
+    assert!(node.engine.check(named.clone()).await.unwrap().allowed);
+    assert_refused(&node, ask("acme", 8)).await;
+    assert_denied(&node, ask("acme", 8)).await;
+    assert!(node.engine.check(named).await.unwrap().replayed);
+    assert_refused(&node, ask("acme", 1)).await;
+    assert_eq!(attempts(&node, "api@1:acme", None).await, 8 + 8 + 1);
+}
+
+#[tokio::test]
 async fn a_node_that_ends_tells_all_that_it_refused() {
     let node = open("us-east", &bucket()).await;
     node.check("acme", 10).await;
