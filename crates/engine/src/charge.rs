@@ -11,7 +11,7 @@ use crate::prepared::Prepared;
 use crate::remember::Kept;
 use apportion_core::fence::HOLD_MAX_MS;
 use apportion_core::policy::PPM;
-use apportion_core::{Key, Partition, StoreMs};
+use apportion_core::{Partition, StoreMs};
 use apportion_store::{
     Charge, Decide, Decided, EndHolds, Mode, Op, Remember, Reply, Store, StoreError,
 };
@@ -50,13 +50,6 @@ pub(crate) struct Held {
     partition: Partition,
     id: u64,
     laid_at: StoreMs,
-}
-
-/// Units that this node refused by itself, on their way to the store.
-struct Carried {
-    op: usize,
-    key: Key,
-    units: u64,
 }
 
 // === impl Engine ===
@@ -122,7 +115,8 @@ impl<S: Store> Engine<S> {
     /// Ends the holds of a round: as charged if the request passes, else put back.
     async fn settle(&self, plan: &Plan, prepared: &Prepared, round: &mut Round, all_held: bool) {
         let last = &round.said[plan.last];
-        let pass = all_held && !round.replayed && self.passes(plan, plan.last, last);
+        let is_new = !round.replayed && !round.is_reused();
+        let pass = all_held && is_new && self.passes(plan, plan.last, last);
         // If it was charged after all, a retry is told so, and isn't charged in the other partitions.
         let may_have_passed =
             plan.name.is_some() && matches!(last, Said::Failed(e) if e.outcome_unknown());
@@ -182,42 +176,8 @@ impl<S: Store> Engine<S> {
             said
         });
         let said: Vec<Said> = said.collect();
-        for Carried { op, key, units } in carried {
-            // What was answered before was only looked up.
-            let untold = match &said[op] {
-                Said::Decided { decided, .. } => decided.replayed.is_some(),
-                Said::Failed(error) => !error.outcome_unknown(),
-                Said::Unread => false,
-            };
-            if untold {
-                self.shared.denied.put_back(&key, units);
-            }
-        }
+        self.bring_back(carried, &said);
         said
-    }
-
-    /// Takes along what this node refused of the keys that the store is asked about.
-    fn carry(&self, decides: &mut [Decide]) -> Vec<Carried> {
-        let mut carried = Vec::new();
-        if self.shared.denied.is_empty() {
-            return carried;
-        }
-        for (op, decide) in decides.iter_mut().enumerate() {
-            if decide.mode == Mode::Peek {
-                continue;
-            }
-            for charge in &mut decide.charges {
-                charge.denied = self.shared.denied.take(&charge.key);
-                if charge.denied > 0 {
-                    carried.push(Carried {
-                        op,
-                        key: charge.key.clone(),
-                        units: charge.denied,
-                    });
-                }
-            }
-        }
-        carried
     }
 
     /// Puts back what a round left held when it was turned away.

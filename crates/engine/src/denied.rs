@@ -202,10 +202,7 @@ impl DeniedCache {
         let entry = shard.entries.get_mut(&hash)?;
         let now = (self.clock)();
         let since_ms = entry.stands(need, now)?;
-        if entry.denied == 0 {
-            entry.denied_since = now;
-        }
-        entry.denied = add(entry.denied, need.units);
+        entry.count(need.units, now);
         Some(Hit {
             told: entry.refusal.told.after(since_ms),
             since_ms,
@@ -229,37 +226,24 @@ impl DeniedCache {
     }
 
     /// Takes what was refused of `key`, to tell the store.
-    pub(crate) fn take(&self, key: &Key) -> u64 {
+    pub(crate) fn take(&self, key: &Key) -> Option<Unsent> {
         let hash = self.hash(key);
         let mut shard = self.shard(hash);
-        let entry = shard
-            .entries
-            .get_mut(&hash)
-            .filter(|e| e.refusal.key == *key);
-        entry.map_or(0, |entry| std::mem::take(&mut entry.denied))
+        let entry = shard.entries.get_mut(&hash)?;
+        (entry.refusal.key == *key && entry.denied > 0).then(|| entry.take_unsent())
     }
 
     /// The store wasn't told after all.
-    pub(crate) fn put_back(&self, key: &Key, units: u64) {
-        let hash = self.hash(key);
+    pub(crate) fn put_back(&self, unsent: Unsent) {
+        let hash = self.hash(&unsent.key);
         let mut shard = self.shard(hash);
-        if let Some(entry) = shard
-            .entries
-            .get_mut(&hash)
-            .filter(|e| e.refusal.key == *key)
-        {
-            if entry.denied == 0 {
-                entry.denied_since = (self.clock)();
-            }
-            entry.denied = add(entry.denied, units);
-        }
-    }
-
-    /// As [`DeniedCache::put_back`], for what [`DeniedCache::overdue`] gave: its entry may be gone.
-    pub(crate) fn put_back_unsent(&self, unsent: Unsent) {
-        let mut shard = self.shard(self.hash(&unsent.key));
         let before = shard.total();
-        shard.keep(unsent);
+        match shard.entries.get_mut(&hash) {
+            Some(entry) if entry.refusal.key == unsent.key => {
+                entry.count(unsent.units, unsent.since);
+            }
+            _ => shard.keep(unsent),
+        }
         self.count(before, &shard);
     }
 
@@ -402,6 +386,14 @@ impl Entry {
             && need.rules == refusal.rules
             && need.key == &refusal.key;
         stands.then(|| now.saturating_sub(refusal.asked.at_ms))
+    }
+
+    fn count(&mut self, units: u64, since: u64) {
+        self.denied_since = match self.denied {
+            0 => since,
+            _ => self.denied_since.min(since),
+        };
+        self.denied = add(self.denied, units);
     }
 
     fn take_unsent(&mut self) -> Unsent {

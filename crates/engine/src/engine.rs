@@ -153,7 +153,7 @@ impl<S> Engine<S> {
     pub(crate) fn passes(&self, plan: &Plan, group: usize, said: &Said) -> bool {
         match said {
             Said::Decided { decided, .. } => decided.admitted,
-            Said::Failed(StoreError::RequestIdReused) | Said::Unread => false,
+            Said::Unread => false,
             Said::Failed(error) => plan
                 .members(group)
                 .all(|m| self.on_failure(plan, m, error).is_ok()),

@@ -202,6 +202,28 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_is_made_once_for_each_of_a_policys_limits() {
+        let own = Limits::of(60);
+        let (plan, subject) = (Limits::of(100), Limits::of(7));
+        let policies = testing::changed(testing::BUCKET_AND_POOL, |policy| {
+            let plans = [("pro".to_owned(), plan)].into();
+            policy.plans = Some(apportion_core::policy::Plans {
+                by: "plan".into(),
+                plans,
+            });
+            policy.overrides = [(Vec::new(), subject)].into();
+        });
+        let regime = Arc::new(regime_at("us-east", StoreMs(1_000_000), policies.revision));
+        let prepared = Prepared::new(&regime, &policies, None);
+        for limits in [own, plan, subject] {
+            let rule = prepared.rule(1, limits);
+            assert_eq!(*rule, regime.rule(&policies.policies[1], limits));
+            assert!(Arc::ptr_eq(&rule, &prepared.rule(1, limits)));
+        }
+        assert_eq!(prepared.rule(1, Limits::of(8)).limits, Limits::of(8));
+    }
+
+    #[test]
     fn requests_span_partitions_where_subjects_begin_differently() {
         let regime = Arc::new(regime_at("us-east", StoreMs(1_000_000), 1));
         let spans = |text: &str| Prepared::new(&regime, &testing::policies(text), None).spans();

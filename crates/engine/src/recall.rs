@@ -10,7 +10,7 @@ use crate::report::{Told, time_left, unmetered};
 use crate::request::{DecidedBy, Decision, LimitReport, Outcome};
 use apportion_core::fence::{DRIFT_PPM, Fence, Missing};
 use apportion_core::meter::Reading;
-use apportion_core::policy::{PPM, Standing};
+use apportion_core::policy::PPM;
 use apportion_core::{Algorithm, Key, Partition, Policy, PolicySet};
 use apportion_store::{Charge, Decide, Mode, Op, Reply, Store};
 use std::collections::BTreeMap;
@@ -25,6 +25,13 @@ pub const SURE_MAX_MS: u64 = 60_000;
 /// At most so many keys are told to the store at a time.
 pub const FLUSH_MAX: usize = 1_000;
 
+/// Units that this node refused by itself, on their way to the store.
+pub(crate) struct Carried {
+    /// Which of the calls.
+    at: usize,
+    unsent: Unsent,
+}
+
 impl<S> Engine<S> {
     /// The refusal of a request that the store would surely refuse.
     pub(crate) fn refuse(&self, plan: &Plan, prepared: &Prepared) -> Option<Decision> {
@@ -34,7 +41,7 @@ impl<S> Engine<S> {
         }
         let mut hits: [Option<Hit>; MATCHES_MAX] = Default::default();
         for (hit, matched) in hits.iter_mut().zip(&plan.matched) {
-            if is_remembered(plan, matched) {
+            if is_remembered(plan.policy(matched)) {
                 *hit = denied.refuses(&Need {
                     key: &matched.key,
                     limits: matched.limits,
@@ -100,7 +107,7 @@ impl<S> Engine<S> {
             if told.fits && policy.plans.is_some() {
                 self.shared.denied.admitted(&matched.key, matched.limits);
             }
-            if told.fits || !is_remembered(plan, matched) {
+            if told.fits || !is_remembered(policy) {
                 continue;
             }
             let need = plan.need_of(matched, told.reading.of());
@@ -131,6 +138,52 @@ impl<S> Engine<S> {
                 beside: beside.clone(),
             });
         }
+    }
+}
+
+// === telling the store ===
+
+impl<S> Engine<S> {
+    /// Takes along what this node refused of the keys that the store is asked about.
+    pub(crate) fn carry(&self, decides: &mut [Decide]) -> Vec<Carried> {
+        let mut carried = Vec::new();
+        if self.shared.denied.is_empty() {
+            return carried;
+        }
+        for (at, decide) in decides.iter_mut().enumerate() {
+            if decide.mode == Mode::Peek {
+                continue;
+            }
+            for charge in &mut decide.charges {
+                if let Some(unsent) = self.shared.denied.take(&charge.key) {
+                    charge.denied = unsent.units;
+                    carried.push(Carried { at, unsent });
+                }
+            }
+        }
+        carried
+    }
+
+    /// Takes back what the store surely wasn't told.
+    pub(crate) fn bring_back(&self, carried: Vec<Carried>, said: &[Said]) {
+        for Carried { at, unsent } in carried {
+            let untold = match &said[at] {
+                // What was answered before was only looked up.
+                Said::Decided { decided, .. } => decided.replayed.is_some(),
+                Said::Failed(error) => !error.outcome_unknown(),
+                Said::Unread => false,
+            };
+            if untold {
+                self.shared.denied.put_back(unsent);
+            }
+        }
+    }
+
+    fn put_back(&self, unsent: Vec<Unsent>) {
+        let denied = &self.shared.denied;
+        unsent
+            .into_iter()
+            .for_each(|unsent| denied.put_back(unsent));
     }
 }
 
@@ -183,6 +236,9 @@ impl<S: Store> Engine<S> {
                 }
             }
         }
+        if ops.is_empty() {
+            return true;
+        }
         let replies = self.store.call(ops).await;
         let mut reached = true;
         for (unsent, reply) in sent.into_iter().zip(replies) {
@@ -200,13 +256,6 @@ impl<S: Store> Engine<S> {
             }
         }
         reached
-    }
-
-    fn put_back(&self, unsent: Vec<Unsent>) {
-        let denied = &self.shared.denied;
-        unsent
-            .into_iter()
-            .for_each(|unsent| denied.put_back_unsent(unsent));
     }
 }
 
@@ -259,15 +308,14 @@ fn told_of(plan: &Plan, matched: &Matched, round: &Round) -> Option<Told> {
 
 /// Whether a refusal by this policy says anything about the next request. A member of a pool is refused or not by
 /// what others ask for.
-fn is_remembered(plan: &Plan, matched: &Matched) -> bool {
-    let policy = plan.policy(matched);
-    !policy.shadow && policy.pool.is_none() && matched.standing != Standing::Exempt
+fn is_remembered(policy: &Policy) -> bool {
+    !policy.shadow && policy.pool.is_none()
 }
 
 /// For how long `need` is surely refused, if nothing but time changes the meter. `None`: that can't be told.
 fn sure_ms(policy: &Policy, told: &Told, need: u64, fence: &Fence) -> Option<u64> {
     // Too many holds, or too many new subjects; a clock that nobody vouches for.
-    if need <= told.reading.available() || told.crowded || !fence.span.contains(told.now) {
+    if need <= told.reading.available() || !fence.span.contains(told.now) {
         return None;
     }
     let ms = match told.reading {

@@ -53,6 +53,20 @@ fn need(key: &Key) -> Need<'_> {
     }
 }
 
+fn unsent(policy: &Arc<Policy>, key: &Key) -> Unsent {
+    Unsent {
+        key: key.clone(),
+        policy: policy.clone(),
+        limits: Limits::of(60),
+        units: NEED,
+        since: 0,
+    }
+}
+
+fn taken(cache: &DeniedCache, key: &Key) -> u64 {
+    cache.take(key).map_or(0, |unsent| unsent.units)
+}
+
 #[test]
 fn a_refusal_stands_for_its_time_for_the_same_limits_rules_and_key() {
     let (cache, clock) = cache();
@@ -97,9 +111,9 @@ fn a_refusal_stands_for_its_time_for_the_same_limits_rules_and_key() {
     );
     clock.store(5_000, Ordering::SeqCst);
     assert!(cache.refuses(&need(&a)).is_none());
-    assert_eq!(cache.take(&b), 0);
-    assert_eq!(cache.take(&a), 3 * NEED);
-    assert_eq!(cache.take(&a), 0);
+    assert_eq!(taken(&cache, &b), 0);
+    assert_eq!(taken(&cache, &a), 3 * NEED);
+    assert_eq!(taken(&cache, &a), 0);
     cache.overdue(10, 0);
     assert!(cache.is_empty());
 }
@@ -116,7 +130,7 @@ fn a_refusal_that_is_older_than_a_change_is_not_remembered() {
     assert!(cache.refuses(&need(&a)).is_some());
     cache.changed(&a);
     assert!(cache.refuses(&need(&a)).is_none());
-    assert_eq!(cache.take(&a), NEED, "what was refused is known still");
+    assert_eq!(taken(&cache, &a), NEED, "what was refused is known still");
 }
 
 #[test]
@@ -163,6 +177,31 @@ fn what_was_refused_of_a_key_that_has_to_go_is_told_all_the_same() {
 }
 
 #[test]
+fn a_newer_refusal_keeps_the_count_of_the_older() {
+    let (cache, _) = cache();
+    let (policy, a) = (policy(), key("pool@1:a"));
+    cache.remember(refusal(&cache, &policy, &a));
+    assert!(cache.refuses(&need(&a)).is_some());
+    cache.remember(refusal(&cache, &policy, &a));
+    assert_eq!(taken(&cache, &a), NEED);
+}
+
+#[test]
+fn what_is_put_back_is_kept_also_where_its_entry_is_gone() {
+    let (cache, _) = cache();
+    let (policy, a) = (policy(), key("pool@1:a"));
+    cache.put_back(unsent(&policy, &a));
+    cache.put_back(unsent(&policy, &a));
+    assert!(!cache.is_empty());
+    let overdue = cache.overdue(10, 0);
+    assert_eq!(
+        overdue.iter().map(|u| u.units).collect::<Vec<_>>(),
+        [2 * NEED]
+    );
+    assert!(cache.is_empty());
+}
+
+#[test]
 fn counts_stay_where_lua_counts_exactly() {
     let (cache, _) = cache();
     let (policy, a) = (policy(), key("pool@1:a"));
@@ -171,10 +210,14 @@ fn counts_stay_where_lua_counts_exactly() {
     for _ in 0..2 {
         assert!(cache.refuses(&Need { units, ..need(&a) }).is_some());
     }
-    assert_eq!(cache.take(&a), UNITS_MAX);
-    cache.put_back(&a, u64::MAX);
-    cache.put_back(&a, u64::MAX);
-    assert_eq!(cache.take(&a), UNITS_MAX);
+    assert_eq!(taken(&cache, &a), UNITS_MAX);
+    let much = Unsent {
+        units: u64::MAX,
+        ..unsent(&policy, &a)
+    };
+    cache.put_back(much.clone());
+    cache.put_back(much);
+    assert_eq!(taken(&cache, &a), UNITS_MAX);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::Fault;
+use apportion_core::Algorithm;
 use apportion_core::fence::HOLD_MAX_MS;
 use apportion_core::meter::HOLDS_MAX;
 use apportion_store::{Mode, Op};
@@ -87,6 +88,35 @@ async fn a_refusal_by_the_last_gives_the_others_back_exactly() {
     assert_eq!(node.remaining("bolt").await, before);
     node.advance(HOLD_MAX_MS + 1);
     assert_eq!(node.remaining("bolt").await, [10, 17, 1]);
+}
+
+#[tokio::test]
+async fn a_sliding_window_and_slots_are_told_as_if_nothing_had_been_held() {
+    for algorithm in [
+        Algorithm::SlidingLog { per_ms: 60_000 },
+        Algorithm::SlidingWindow {
+            per_ms: 60_000,
+            buckets: 1,
+        },
+        Algorithm::Concurrency {
+            slot_ttl_ms: 60_000,
+        },
+    ] {
+        let policies = changed(THREE, |policy| {
+            if policy.name == "daily" {
+                policy.algorithm = algorithm;
+            }
+        });
+        let node = open_with("us-east", policies).await;
+        node.check("acme", 9).await;
+        let refused = node.check("bolt", 4).await;
+        assert_eq!(
+            outcomes(&refused),
+            [Outcome::NotCharged, Outcome::NotCharged, Outcome::Refused]
+        );
+        assert_eq!(refused.limits[1].remaining, 20);
+        assert_eq!(node.remaining("bolt").await, [10, 20, 3]);
+    }
 }
 
 #[tokio::test]

@@ -121,6 +121,7 @@ async fn what_was_refused_here_is_told_with_the_next_call() {
     for cost in [3, 4, 5] {
         assert_denied(&node, ask("acme", cost)).await;
     }
+    node.peek("acme", 1).await;
     assert_refused(&node, ask("acme", 1)).await;
     assert_eq!(attempts(&node, "api@1:acme", None).await, 3 + 12 + 1);
     node.store.calls();
@@ -166,6 +167,21 @@ async fn what_nobody_asks_for_again_is_told_after_a_second() {
     node.engine.flush_denied().await;
     assert!(node.store.calls().len() == 2, "the reads");
     assert_denied(&node, ask("acme", 8)).await;
+}
+
+#[tokio::test]
+async fn what_goes_with_a_retry_that_is_only_looked_up_is_told_again() {
+    let node = open("us-east", &bucket()).await;
+    let named = CheckRequest {
+        request_id: Some("r1".into()),
+        ..ask("acme", 10)
+    };
+    assert!(node.engine.check(named.clone()).await.unwrap().allowed);
+    assert_refused(&node, ask("acme", 8)).await;
+    assert_denied(&node, ask("acme", 8)).await;
+    assert!(node.engine.check(named).await.unwrap().replayed);
+    assert_refused(&node, ask("acme", 1)).await;
+    assert_eq!(attempts(&node, "api@1:acme", None).await, 8 + 8 + 1);
 }
 
 #[tokio::test]
@@ -274,6 +290,25 @@ async fn a_refusal_is_used_for_a_minute_at_most() {
     assert_denied(&node, ask("acme", 1)).await;
     node.advance(1);
     assert_refused(&node, ask("acme", 1)).await;
+}
+
+#[tokio::test]
+async fn a_bucket_may_be_almost_a_micro_unit_fuller_than_it_says() {
+    // One micro-unit in 400 ms, one unit in 400,000 seconds.
+    let policies = changed(&bucket(), |policy| {
+        policy.algorithm = Algorithm::TokenBucket {
+            per_ms: 8_000_000_000,
+        };
+        policy.limits = Limits::of(20);
+    });
+    let node = open_with("us-east", policies).await;
+    node.check("acme", 20).await;
+    node.advance(400_000_000 - 500);
+    let refused = assert_refused(&node, ask("acme", 1)).await;
+    assert_eq!(refused.limits[0].retry_after_ms, 800);
+    assert_denied(&node, ask("acme", 1)).await;
+    node.advance(500);
+    assert!(node.check("acme", 1).await.allowed);
 }
 
 #[tokio::test]

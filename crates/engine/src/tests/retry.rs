@@ -109,12 +109,17 @@ async fn a_name_that_was_used_for_something_else_is_refused() {
     for text in [bucket(), BUCKET_AND_POOL.to_owned()] {
         let node = open("us-east", &text).await;
         check(&node, named("r1", "acme", 3)).await;
-        let left = node.remaining("acme").await;
         assert_reused(&node, named("r1", "acme", 4)).await;
         assert_reused(&node, named("r1", "bolt", 3)).await;
         let mut request = named("r1", "acme", 3);
         request.priority = Some("batch".into());
         assert_reused(&node, request).await;
+        let mut classed = named("r2", "acme", 1);
+        classed.priority = Some("first".into());
+        assert!(check(&node, classed.clone()).await.allowed);
+        let left = node.remaining("acme").await;
+        classed.priority = Some("last".into());
+        assert_reused(&node, classed).await;
         let mut request = named("r1", "acme", 3);
         request.attributes.insert("more".into(), "x".into());
         assert_reused(&node, request).await;
@@ -135,6 +140,28 @@ async fn a_name_is_not_the_same_under_other_policies() {
     node.shared.policies.store(testing::policies(&bucket()));
     assert_reused(&node, named("r1", "acme", 3)).await;
     assert_eq!(node.remaining("acme").await, [7]);
+    let afresh = bucket().replace("name = \"api\"", "name = \"api\"\nversion = 2");
+    node.shared.policies.store(testing::policies(&bucket()));
+    check(&node, named("r2", "acme", 3)).await;
+    node.shared.policies.store(testing::policies(&afresh));
+    assert_reused(&node, named("r2", "acme", 3)).await;
+    assert_eq!(node.remaining("acme").await, [10]);
+}
+
+#[tokio::test]
+async fn looking_for_an_earlier_answer_never_admits() {
+    // A bucket holds more of the rule's units than a window, and a shadow never refuses.
+    let pool_is_a_bucket = BUCKET_AND_POOL.replace("fixed-window", "token-bucket");
+    let pool_is_a_shadow = BUCKET_AND_POOL.to_owned() + "shadow = true\n";
+    for text in [pool_is_a_bucket, pool_is_a_shadow] {
+        let node = open("us-east", &text).await;
+        node.check("acme", 8).await;
+        assert!(!check(&node, named("r1", "acme", 5)).await.allowed);
+        node.advance(3_000);
+        let admitted = check(&node, named("r1", "acme", 5)).await;
+        assert!(admitted.allowed && !admitted.replayed);
+        assert_eq!(node.remaining("acme").await[0], 0);
+    }
 }
 
 #[tokio::test]
@@ -206,6 +233,9 @@ async fn a_peek_has_no_name() {
     assert!(!check(&node, peek.clone()).await.replayed);
     assert!(!check(&node, named("r1", "acme", 4)).await.replayed);
     assert!(!check(&node, peek).await.replayed);
+    let named =
+        |op: &Op| matches!(op, Op::Decide(d) if d.mode == Mode::Peek && d.remember.is_some());
+    assert!(!node.store.calls().iter().flatten().any(named));
 }
 
 #[tokio::test]

@@ -103,8 +103,14 @@ async fn a_refused_request_leaves_no_slot() {
     assert_eq!(outcomes(&refused), [Outcome::NotCharged, Outcome::Refused]);
     assert!(refused.reservation.is_none());
     assert_eq!(node.remaining("acme").await, [3, 0]);
-    let peek = node.peek("core", 1).await;
-    assert!(peek.reservation.is_none());
+}
+
+#[tokio::test]
+async fn a_peek_takes_no_slot() {
+    let node = three_slots().await;
+    let peek = node.peek("acme", 1).await;
+    assert!(peek.allowed && peek.reservation.is_none());
+    assert_eq!(node.remaining("acme").await, [3]);
 }
 
 #[tokio::test]
@@ -164,6 +170,12 @@ async fn slots_of_another_life_or_of_a_policy_that_is_gone_are_no_more() {
     let slot = token(&node.check("acme", 1).await);
     let policies = node.shared.policies.swap(testing::policies(&bucket()));
     assert!(!node.engine.release(&slot).await.unwrap());
+    let afresh = WINDOW.replace("name = \"pool\"", "name = \"pool\"\nversion = 2");
+    node.shared.policies.store(slots(&afresh, "pool"));
+    assert!(
+        !node.engine.release(&slot).await.unwrap(),
+        "another version's slots"
+    );
     node.shared.policies.store(policies);
     let regime = node.regime();
     let mut state = (*regime.state).clone();
