@@ -526,14 +526,14 @@ fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Tells the store what the node refused without asking it, until `shutdown` and once more.
+/// Tells the store what the node refused without asking it: every second, and all of it at the end.
 async fn flush_denied(node: Node, shutdown: CancellationToken) {
     let mut tick = tokio::time::interval(FLUSH);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while shutdown.run_until_cancelled(tick.tick()).await.is_some() {
         node.0.engine.flush_denied().await;
     }
-    node.0.engine.flush_denied().await;
+    node.0.engine.drain_denied().await;
 }
 
 /// Carries the engine's word of keys under pressure to the sync side.
