@@ -101,7 +101,7 @@ pub fn check_attributes(attributes: &Attributes) -> Result<(), KeyError> {
 }
 
 /// Unicode's composed form (NFC); text that is in it already is borrowed.
-pub(crate) fn normalise(text: &str) -> Cow<'_, str> {
+pub fn normalise(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         Cow::Borrowed(text)
     } else {

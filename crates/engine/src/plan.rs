@@ -9,8 +9,6 @@ use apportion_core::policy::Standing;
 use apportion_core::schedule::{EXACT, MICRO};
 use apportion_core::{Algorithm, Key, KeyError, Limits, Partition, Policy, PolicySet};
 use apportion_store::Charge;
-use icu_normalizer::ComposingNormalizerBorrowed;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Units that one request can cost: in micro-units Lua still counts them exactly.
@@ -250,15 +248,6 @@ const fn effort(algorithm: &Algorithm) -> u8 {
 
 pub(crate) const fn is_slots(policy: &Policy) -> bool {
     matches!(policy.algorithm, Algorithm::Concurrency { .. })
-}
-
-/// Unicode's composed form (NFC), as in keys.
-pub(crate) fn composed(text: &str) -> Cow<'_, str> {
-    const NFC: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
-    match text.is_ascii() {
-        true => Cow::Borrowed(text),
-        false => NFC.normalize(text),
-    }
 }
 
 fn check_request_id(id: &str) -> Result<(), CheckError> {

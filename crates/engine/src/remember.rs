@@ -4,9 +4,9 @@
 //! id slots were taken, and what the other partitions had said. So a retry is answered in full, from one partition.
 
 use crate::charge::Said;
-use crate::plan::composed;
 use crate::request::CheckRequest;
 use apportion_core::StoreMs;
+use apportion_core::key::normalise;
 use apportion_core::meter::Reading;
 use apportion_core::schedule::Flow;
 use apportion_store::{Answer, Decided, StoreError};
@@ -84,7 +84,7 @@ pub(crate) fn content_of<'a>(
     digest.number(request.attributes.len() as u64);
     for (name, value) in &request.attributes {
         digest.text(name);
-        digest.text(&composed(value));
+        digest.text(&normalise(value));
     }
     policy_ids.for_each(|id| digest.text(id));
     digest.0.digest128()

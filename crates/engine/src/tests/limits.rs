@@ -52,7 +52,9 @@ fn with_plans(policy: &mut apportion_core::Policy) {
         by: "plan".into(),
         plans: [("pro".to_owned(), limits(600, 100))].into(),
     });
-    policy.overrides = [(vec!["acme".to_owned()], limits(30, 3))].into_iter().collect();
+    policy.overrides = [(vec!["acme".to_owned()], limits(30, 3))]
+        .into_iter()
+        .collect();
 }
 
 #[tokio::test]
@@ -84,7 +86,9 @@ async fn each_region_has_its_part_of_the_plans_window() {
     let policies = changed(&text, |policy| {
         with_plans(policy);
         policy.plans.as_mut().unwrap().plans = [("pro".to_owned(), Limits::of(200))].into();
-        policy.overrides = [(vec!["acme".to_owned()], Limits::of(40))].into_iter().collect();
+        policy.overrides = [(vec!["acme".to_owned()], Limits::of(40))]
+            .into_iter()
+            .collect();
     });
     let node = open_with("us-east", policies).await;
     for (tenant, plan, limit) in [
