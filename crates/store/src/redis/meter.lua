@@ -1,15 +1,8 @@
 -- Meters, as core::meter and core::schedule have them: the same numbers, the same names, in the same order.
 -- Numbers are whole, and exact to 2^53. Each algorithm is a table of functions, made when a call first meets it.
 
-local NOTHING, WHOLE, BASE, SHARES = 0, 1, 2, 3
--- Added to the algorithm in the first value of a stored meter: limits are noted, holds follow.
-local NOTED, HELD = 8, 16
-local DAY_MS = 86400000
 -- Months end here: the year 200,000.
 local MONTHS_MAX = 198030 * 12
--- Elements of a list or a sorted set that are looked at together.
-local PAGE = 64
-
 local function is_count(x)
   return type(x) == 'number' and x >= 0
 end
@@ -1182,7 +1175,8 @@ local function write_meter(s, shares)
   local m, kind, holds = s.m, s.rule.kind, s.holds
   local at
   if inside then
-    at = now + m.ttl(s, shares) + SPAN_MS
+    -- What has too much future is kept for as long as Redis can count.
+    at = min(now + m.ttl(s, shares) + SPAN_MS, 9e15)
   elseif not s.exists then
     at = now + 1
   end

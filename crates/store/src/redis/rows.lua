@@ -97,7 +97,7 @@ local function ack()
   local acked = tonumber(call('HGET', base .. 'C', ARGV[3]) or '0')
   if tonumber(ARGV[4]) > acked then
     call('HSET', base .. 'C', ARGV[3], ARGV[4])
-    fed[base] = 'acknowledged'
+    fed[base] = true
   end
   keep_feed()
   return {'ok'}

@@ -51,17 +51,29 @@ async fn a_flush_of_the_scripts_under_a_batch_loses_and_doubles_nothing() {
         let flushed = async {
             tokio::time::sleep(Duration::from_micros(round * 150)).await;
             let mut connection = server.connection();
-            redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
+            redis::cmd("SCRIPT")
+                .arg("FLUSH")
+                .exec(&mut connection)
+                .unwrap();
         };
         let (replies, ()) = tokio::join!(store.call(batch.clone()), flushed);
         for run in replies.chunks(64) {
-            let lost = run.iter().filter(|r| **r == Err(StoreError::LookAgain)).count();
+            let lost = run
+                .iter()
+                .filter(|r| **r == Err(StoreError::LookAgain))
+                .count();
             assert!(lost == 0 || lost == run.len(), "one call has one outcome");
             if lost == 0 {
-                charged += run.iter().filter(|r| decided((*r).clone()).admitted).count();
+                charged += run
+                    .iter()
+                    .filter(|r| decided((*r).clone()).admitted)
+                    .count();
             }
         }
-        assert_eq!(store.one(batch[0].clone()).await, Err(StoreError::LookAgain));
+        assert_eq!(
+            store.one(batch[0].clone()).await,
+            Err(StoreError::LookAgain)
+        );
         attach(&store, fence.record.life).await;
     }
     let mut gone = 0;

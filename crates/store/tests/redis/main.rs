@@ -6,8 +6,8 @@
 mod common;
 
 mod admission;
-mod forgotten;
 mod batches;
+mod forgotten;
 mod keys;
 mod memory;
 mod outcomes;
@@ -34,7 +34,11 @@ fn of_three() -> Charge {
 /// The name of what is kept for a key, whose kind is nothing for a meter.
 fn named(fence: &apportion_core::fence::Fence, key: &Key, kind: &str) -> String {
     let life = fence.record.life;
-    format!("ap{{{:02x}}}{life}{kind}{}", key.partition().0, key.as_str())
+    format!(
+        "ap{{{:02x}}}{life}{kind}{}",
+        key.partition().0,
+        key.as_str()
+    )
 }
 
 fn run(server: &Server, command: &[&str]) {

@@ -43,7 +43,10 @@ async fn bytes_a_subject(policies: &[&str], usage: bool) -> f64 {
         // It is full after a second, and forgotten five later.
         let began = Instant::now();
         while used_memory(&server) as f64 > before as f64 * 1.05 {
-            assert!(began.elapsed() < Duration::from_secs(60), "it isn't forgotten");
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "it isn't forgotten"
+            );
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -23,7 +23,10 @@ async fn a_request_is_known_again_over_another_connection_and_attachment() {
 
     proxy.stall();
     let unknown = store.one(named_request(fence, 7)).await;
-    assert!(matches!(unknown, Err(StoreError::Unknown(_))), "{unknown:?}");
+    assert!(
+        matches!(unknown, Err(StoreError::Unknown(_))),
+        "{unknown:?}"
+    );
     proxy.cut();
     proxy.go_on();
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -63,11 +66,18 @@ async fn what_is_kept_of_a_request_and_can_not_be_read_admits_nothing() {
     let fence = begin(&store, record(1)).await;
     assert!(decided(store.one(named_request(fence, 7)).await).admitted);
     let mut connection = server.connection();
-    let names: Vec<String> = redis::cmd("KEYS").arg("*I*").query(&mut connection).unwrap();
+    let names: Vec<String> = redis::cmd("KEYS")
+        .arg("*I*")
+        .query(&mut connection)
+        .unwrap();
     let name = names.iter().find(|n| n.contains("a request")).unwrap();
     let mut value = 7u128.to_le_bytes().to_vec();
     value.extend(b"what");
-    redis::cmd("SET").arg(name).arg(&value).exec(&mut connection).unwrap();
+    redis::cmd("SET")
+        .arg(name)
+        .arg(&value)
+        .exec(&mut connection)
+        .unwrap();
     let answer = store.one(named_request(fence, 7)).await;
     assert!(matches!(answer, Err(StoreError::Rejected(_))), "{answer:?}");
     run(&server, &["DEL", name]);
