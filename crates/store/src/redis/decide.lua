@@ -128,6 +128,10 @@ local function ask(i, mode)
   local s = {
     base = base, place = base .. suffix, suffix = suffix, label = label, rule = rule,
     key = key, cost = cost, units = A[i + 3], denied = A[i + 5], shadow = flags % 2 >= SHADOW,
+    -- What is set later, so that the table has room for it at once.
+    m = false, exists = false, stored = false, old = false, epoch = 0, holds = false, traded = false, version = false,
+    terms = false, of = 0, flow = false, shares = false, need = 0, fits = false, usage = false, period_ms = 0,
+    start = 0, longest_ms = 0, blocked = false,
   }
   local reserve_ppm, period_ms = A[i + 4], A[i + 6]
   i = i + 8

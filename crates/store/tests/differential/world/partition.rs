@@ -19,7 +19,8 @@ impl World {
             82..85 => self.usage(),
             85..87 => self.traded(),
             87..93 => self.region(),
-            93..95 => self.new_rule(),
+            93 => self.new_rule(),
+            94 => self.fill_log(),
             95 if self.chance(50) => self.fill_with_members(),
             95 => self.fill_with_holds(),
             96 => self.new_epoch(),
@@ -163,6 +164,9 @@ impl World {
     }
 
     fn decide_under(&mut self, fence: Fence) {
+        if self.chance(35) {
+            return self.decide_plainly(fence);
+        }
         let keys = self.subject();
         let charges = self.charges(&keys, fence);
         let decide = Decide {
@@ -174,6 +178,74 @@ impl World {
             remember: self.remember(),
         };
         self.run_decide(decide);
+    }
+
+    /// What most requests are: charges of buckets, and nothing beside.
+    fn decide_plainly(&mut self, fence: Fence) {
+        let keys = self.subject();
+        let mut charges = self.charges(&keys, fence);
+        charges.retain(|c| c.rule.algorithm.is_bucket());
+        for charge in &mut charges {
+            charge.member = None;
+            charge.newcomers_max = None;
+            charge.shadow = false;
+            charge.denied = 0;
+        }
+        self.run_decide(Decide {
+            fence,
+            partition: keys[0].partition(),
+            id: 0,
+            mode: Mode::Charge,
+            charges,
+            remember: None,
+        });
+    }
+
+    /// A log of more entries than are looked at together, and what is asked of it then.
+    fn fill_log(&mut self) {
+        let logs = |(_, rule): &(&Key, &Arc<Rule>)| {
+            matches!(rule.algorithm, Algorithm::SlidingLog { per_ms } if per_ms >= 1_000)
+                && rule.limits.limit > 100
+        };
+        let Some((key, rule)) = self.rules.iter().find(logs) else {
+            return;
+        };
+        let (key, rule) = (key.clone(), Arc::clone(rule));
+        let hold = self.chance(20);
+        for _ in 0..60 + self.below(140) {
+            self.now = self.now.plus(1 + self.below(3));
+            let mut fence = self.fence();
+            fence.record = self.record;
+            let cost = match self.below(12) {
+                0 => rule.limits.limit,
+                1 => rule.limits.limit / 2,
+                _ => 1 + self.below(3),
+            };
+            let mode = match hold && self.chance(10) {
+                true => Mode::Hold { ttl_ms: 50 },
+                false => Mode::Charge,
+            };
+            self.run_decide(Decide {
+                fence,
+                partition: key.partition(),
+                id: self.next_id,
+                mode,
+                charges: vec![Charge {
+                    key: key.clone(),
+                    rule: Arc::clone(&rule),
+                    cost,
+                    units: 1,
+                    reserve_ppm: 0,
+                    denied: 0,
+                    usage_ms: None,
+                    shadow: false,
+                    newcomers_max: None,
+                    member: None,
+                }],
+                remember: None,
+            });
+            self.next_id += 1;
+        }
     }
 
     /// Requests of several subjects, which go in one call.
@@ -215,10 +287,13 @@ impl World {
                 _ => {}
             }
         }
-        if matches!(decide.mode, Mode::Hold { .. } | Mode::Charge)
-            && decided.admitted
-            && decided.replayed.is_none()
-        {
+        let slots = |c: &Charge| matches!(c.rule.algorithm, Algorithm::Concurrency { .. });
+        let held = match decide.mode {
+            Mode::Hold { .. } => true,
+            Mode::Charge => decide.charges.iter().any(slots),
+            Mode::Peek | Mode::Note => false,
+        };
+        if held && decided.admitted && decided.replayed.is_none() {
             self.holds.push(EndHolds {
                 fence: decide.fence,
                 partition: decide.partition,
