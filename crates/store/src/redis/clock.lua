@@ -9,6 +9,10 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function purge() end
 local function purge_rest() end
 
+local function deadline_of(key)
+  return call('PEXPIRETIME', key)
+end
+
 -- Writes until `at`, which is ahead; without it, for as long as the key had.
 local function put(key, value, at)
   if at then

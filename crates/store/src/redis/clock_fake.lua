@@ -10,6 +10,10 @@ local function deadlines_of(key)
   return string.match(key, '^(.-{.-})') .. '!deadlines'
 end
 
+local function deadline_of(key)
+  return tonumber(call('ZSCORE', deadlines_of(key), key) or '-1')
+end
+
 local function purge_by(deadlines)
   local gone = call('ZRANGEBYSCORE', deadlines, '-inf', now)
   for _, key in ipairs(gone) do

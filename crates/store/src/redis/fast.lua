@@ -14,6 +14,7 @@
 
 -- Where the rules are, and then the requests.
 local is = HEAD + 1
+local find = string.find
 -- Whether the request has written something.
 local wrote
 local decide
@@ -47,7 +48,12 @@ local function read_plain(i)
   local whole = floor(in_period / per)
   rest = in_period - whole * per
   local fill = min(ceil(cap / (whole + rest / per)), MAX_TTL_MS) + 1
-  return {cap, whole, rest, per, max(fill, A[i + 5]) + SPAN_MS}
+  local ttl = max(fill, A[i + 5]) + SPAN_MS
+  local digits = false
+  if ttl < PLAIN_DISTANCES and epoch < PLAIN_EPOCHS then
+    digits = string.format('%09d', ttl * PLAIN_EPOCHS + epoch)
+  end
+  return {cap, whole, rest, per, ttl, digits}
 end
 
 -- What was found of each charge: place, tokens, moment, its plain rule, place and counts of its usage, start of the period.
@@ -95,9 +101,23 @@ local function fast(i)
     local tokens
     local text = call('GET', place)
     if text then
-      local tag, stored_epoch, stored, stored_at, more = decode(text)
-      if tag ~= BUCKET or stored_epoch ~= epoch or more ~= nil or type(stored) ~= 'number'
-        or type(stored_at) ~= 'number' or stored < 0 or stored_at < 0 then
+      local stored, stored_at, stored_epoch
+      if not find(text, '%D') then
+        if #text < 10 or #text > 19 then
+          return false
+        end
+        local rest = tonumber(sub(text, -9))
+        stored_epoch = rest % PLAIN_EPOCHS
+        stored = tonumber(sub(text, 1, -10)) - 1
+        stored_at = deadline_of(place) - (rest - stored_epoch) / PLAIN_EPOCHS
+      else
+        local tag, more
+        tag, stored_epoch, stored, stored_at, more = decode(text)
+        if tag ~= BUCKET or more ~= nil or type(stored) ~= 'number' or type(stored_at) ~= 'number' then
+          return false
+        end
+      end
+      if stored_epoch ~= epoch or stored < 0 or stored_at < 0 then
         return false
       end
       tokens = min(stored, cap)
@@ -152,7 +172,8 @@ local function fast(i)
   local m = n + 3
   for k = 0, f - 1, 7 do
     local tokens, at, rule = found[k + 2], found[k + 3], found[k + 4]
-    put(found[k + 1], encode(BUCKET, epoch, tokens, at), at + rule[5])
+    local digits = tokens < PLAIN_TOKENS and rule[6]
+    put(found[k + 1], digits and (tokens + 1) .. digits or encode(BUCKET, epoch, tokens, at), at + rule[5])
     wrote = true
     local usage = found[k + 5]
     if usage then

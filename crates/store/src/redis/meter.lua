@@ -1036,10 +1036,18 @@ local function read_meter(s)
     return
   end
   s.exists = true
-  local ok, tag, stored_epoch, tokens, at, more = pcall(decode, text)
-  if ok and tag == BUCKET and s.rule.kind == BUCKET and more == nil
-    and is_count(stored_epoch) and is_count(tokens) and is_count(at) then
-    s.stored, s.epoch, s.tokens, s.at = true, stored_epoch, tokens, at
+  local first = string.byte(text)
+  if first and first >= DIGIT_0 and first <= DIGIT_9 then
+    local tokens, distance, stored_epoch = read_plain_bucket(place, text)
+    local deadline = deadline_of(place)
+    if deadline < distance or tokens < 0 then
+      garbage(place)
+    end
+    if s.rule.kind == BUCKET then
+      s.stored, s.epoch, s.tokens, s.at, s.distance = true, stored_epoch, tokens, deadline - distance, distance
+    else
+      s.other = true
+    end
     return
   end
   local t = {pcall(decode, text)}
@@ -1049,7 +1057,8 @@ local function read_meter(s)
       garbage(place)
     end
   end
-  local kind = ok and n > 3 and tag % 8
+  local tag = t[1] and n > 3 and t[2]
+  local kind = tag and tag % 8
   if not kind or not make[kind] then
     garbage(place)
   end
@@ -1183,7 +1192,13 @@ local function write_meter(s, shares)
   local held = holds and #holds > 0
   local text
   if kind == BUCKET and not held and not s.limit then
-    text = encode(BUCKET, s.epoch, s.tokens, s.at)
+    -- Without `at` it keeps its deadline, and its moment.
+    local distance = at and at - s.at or s.distance
+    if distance and distance < PLAIN_DISTANCES and s.epoch < PLAIN_EPOCHS and s.tokens < PLAIN_TOKENS then
+      text = (s.tokens + 1) .. string.format('%09d', distance * PLAIN_EPOCHS + s.epoch)
+    else
+      text = encode(BUCKET, s.epoch, s.tokens, s.at)
+    end
   else
     local t = {kind, s.epoch}
     m.write(s, t)

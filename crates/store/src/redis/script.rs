@@ -1,5 +1,6 @@
 //! The scripts: Lua sources put together under a clock.
 
+use super::pack;
 use crate::{ATTEMPTS_TTL_MS, NEWCOMERS_MS, REQUEST_TTL_MS};
 use apportion_core::Life;
 use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
@@ -50,7 +51,7 @@ const USAGE: &str = include_str!("usage.lua");
 
 /// What the scripts have in common with `core`, with `pack`, and among themselves. A script is made anew at each of its
 /// calls, so they have these as numbers, and not as variables.
-const CONSTANTS: [(&str, u64); 37] = [
+const CONSTANTS: [(&str, u64); 42] = [
     ("SPAN_MS", SPAN_MS),
     ("HOLD_MAX_MS", HOLD_MAX_MS),
     ("HOLDS_MAX", HOLDS_MAX as u64),
@@ -73,6 +74,12 @@ const CONSTANTS: [(&str, u64); 37] = [
     ("SLOTS", 5),
     ("NOTED", 8),
     ("HELD", 16),
+    // How a bucket is stored as one number: see `pack`.
+    ("PLAIN_EPOCHS", pack::PLAIN_EPOCHS),
+    ("PLAIN_DISTANCES", pack::PLAIN_DISTANCES),
+    ("PLAIN_TOKENS", pack::PLAIN_TOKENS),
+    ("DIGIT_0", b'0' as u64),
+    ("DIGIT_9", b'9' as u64),
     // Parts of the budget.
     ("NOTHING", 0),
     ("WHOLE", 1),
