@@ -1045,8 +1045,6 @@ local function read_meter(s)
     end
     if s.rule.kind == BUCKET then
       s.stored, s.epoch, s.tokens, s.at, s.distance = true, stored_epoch, tokens, deadline - distance, distance
-    else
-      s.other = true
     end
     return
   end
@@ -1084,13 +1082,7 @@ local function read_meter(s)
     for name, value in pairs(found) do
       s[name] = value
     end
-  else
-    s.other = true
   end
-end
-
-local function hold_ms(rule)
-  return rule.kind == SLOTS and rule.a or HOLD_MAX_MS
 end
 
 -- Settles the meter of `s`: it has its rule, key, label and terms.
@@ -1105,7 +1097,7 @@ local function settle(s)
   s.old = s.stored and s.epoch ~= epoch
   if inside then
     if s.old and s.holds then
-      local ends = epoch_began + hold_ms(rule)
+      local ends = epoch_began + HOLD_MAX_MS
       for _, hold in ipairs(s.holds) do
         hold.ends = ends
       end
@@ -1217,14 +1209,6 @@ local function write_meter(s, shares)
     text = encode(spread(t))
   end
   put(s.place, text, at)
-  if s.other then
-    -- It was of another algorithm.
-    for _, aside in ipairs({'L', 'S', 'W'}) do
-      if kind ~= SLOTS or aside == 'L' then
-        call('DEL', s.base .. aside .. s.suffix)
-      end
-    end
-  end
   if m.write_rest then
     m.write_rest(s, at)
   end

@@ -49,6 +49,19 @@ impl Twin {
         self.set_clock(StoreMs(0));
     }
 
+    /// Until when a key is kept that hasn't been purged yet.
+    fn deadline(&mut self, tag: &str, name: &str) -> Option<u64> {
+        let (exists, at): (bool, Option<u64>) = redis::pipe()
+            .cmd("EXISTS")
+            .arg(name)
+            .cmd("ZSCORE")
+            .arg(format!("{tag}!deadlines"))
+            .arg(name)
+            .query(&mut self.connection)
+            .unwrap();
+        at.filter(|_| exists)
+    }
+
     fn set_clock(&mut self, now: StoreMs) {
         redis::cmd("SET")
             .arg("ap{s}!clock")
@@ -164,6 +177,14 @@ async fn redis_answers_as_the_embedded_store_does() {
             }
             panic!(
                 "APPORTION_SEED={seed} APPORTION_HISTORIES=1: operation {at} is answered differently\n{got}"
+            );
+        }
+        for (tag, name, expected) in world.deadlines() {
+            let got = twin.deadline(&tag, &name);
+            assert_eq!(
+                expected.map(|at| at.0.min(9_000_000_000_000_000)),
+                got,
+                "APPORTION_SEED={seed} APPORTION_HISTORIES=1: {name} is kept differently"
             );
         }
     }
