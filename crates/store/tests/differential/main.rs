@@ -190,7 +190,7 @@ async fn redis_answers_as_the_embedded_store_does() {
     }
     println!("{ops} operations answered alike: {outcomes:?}");
     assert!(
-        histories < 50 || outcomes.len() == OUTCOMES,
+        histories < HISTORIES || outcomes.len() == OUTCOMES,
         "the histories don't go everywhere"
     );
 }

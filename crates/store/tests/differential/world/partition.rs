@@ -222,7 +222,7 @@ impl World {
                 Some(tick) if tick < 5_000 && self.chance(40) => {
                     self.now = self.now.plus((tick + self.below(3)).saturating_sub(1));
                 }
-                _ if self.chance(3) => self.now = self.now.minus(self.below(10)),
+                _ if self.chance(8) => self.now = self.now.minus(self.below(20)),
                 _ => self.now = self.now.plus(self.below(4)),
             }
             if self.chance(1) {
