@@ -187,7 +187,7 @@ fn redis_benchmark(redis: &RedisServer, script: &[Vec<u8>]) -> Outcome<f64> {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()?;
     child
         .stdin
@@ -202,7 +202,10 @@ fn redis_benchmark(redis: &RedisServer, script: &[Vec<u8>]) -> Outcome<f64> {
         .nth(1)
         .map(|field| field.trim_matches('"'));
     let rate = rate.and_then(|field| field.parse().ok());
-    rate.ok_or_else(|| format!("redis-benchmark said {text:?}").into())
+    rate.ok_or_else(|| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("redis-benchmark said {text:?} {errors:?}").into()
+    })
 }
 
 // === the engine ===

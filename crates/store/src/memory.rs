@@ -73,6 +73,13 @@ impl Memory {
         }
     }
 
+    /// For tests: until when a meter is kept, as long as its partition isn't looked at.
+    #[doc(hidden)]
+    pub fn deadline(&self, id: &MeterId) -> Option<StoreMs> {
+        let (_, data) = &self.partitions[usize::from(id.key.partition().0)];
+        data.deadline(id)
+    }
+
     pub fn apply(&mut self, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
         match op {
             Op::Look => Ok(Reply::Looked(Looked {

@@ -4,7 +4,11 @@
 //! fenced operation is one script, atomic in itself. A store that is attached has scripts of its own in the server,
 //! whose text carries the life and a nonce: a server that lost them is another process, and has to be looked at.
 //!
-//! Redis TIME is the only clock. All keys but the records and the state expire. With the prefix `ap`:
+//! Decisions come in batches: one script call decides the requests of many callers, of many partitions, in order and
+//! each by itself. What it is told, what it answers, and meters are msgpack, which Redis reads and writes in C.
+//!
+//! Redis TIME is the only clock. All keys but the records and the state expire. No policy's name has capital letters,
+//! so that a meter's name needs no kind. With the prefix `ap`:
 //!
 //! | key | value |
 //! |---|---|
@@ -12,11 +16,25 @@
 //! | `ap{s}l` | the lease: who has it |
 //! | `ap{s}LIFEm` | marks: hash of actor to moment |
 //! | `ap{7f}r` | partition 7f's record: `life epoch revision` |
-//! | `ap{7f}LIFEkKEY`, `…kKEY#LABEL` | a bucket `tokens,at,epoch`, a window `used,epoch`; then `;id,units,until` for each hold |
-//! | `ap{7f}LIFEtKEY`, `…tKEY#LABEL` | traded: hash of version `v`, terms `s`, allotment `a`, attempts `n` |
-//! | `ap{7f}LIFEx` | names of the traded, in their order |
-//! | `ap{7f}LIFEuKEY@PERIOD` | usage: hash of actor (`.` is the own) to `admitted,refunded,refused` |
-//! | `ap{7f}LIFEf`, `…q`, `…c` | changed slots by the number of the change; the last number; what each reader acknowledged |
+//! | `ap{7f}LIFEKEY`, `…KEY#LABEL` | a meter: `kind epoch` and its state; with 8 in `kind` limits; with 16 `id units until` of each hold |
+//! | | 1, a bucket: `tokens at`; or, where it is small and has nothing else, one number: see `pack` |
+//! | | 2, a window: `used` |
+//! | | 3, a log: sum, moment of the oldest, moment and units of the newest; the others are in `L` |
+//! | | 4, a counter: newest cell, how many counts, and these |
+//! | | 5, slots: sum, number, and a moment before which none ends; they are in `S` |
+//! | `…LKEY` | a log's entries: list of `at units`, oldest first |
+//! | `…SKEY`, `…WKEY` | slots: sorted set of ids by their ends; hash of id to units for those that aren't one |
+//! | `…PKEY` | a pool: `tokens`, and `name weight credit seen` of each member |
+//! | `…TKEY`, `…TKEY#LABEL` | traded: hash of version `v`, terms `s`, allotment `a`, attempts `n` |
+//! | `ap{7f}LIFEX` | names of the traded, in their order |
+//! | `…UKEY@PERIOD` | usage: hash of actor (`.` is the own) to `admitted refunded refused` |
+//! | `ap{7f}LIFEF`, `…Q`, `…C` | changed slots by the number of the change; the last number; what each reader acknowledged |
+//! | `ap{pp}LIFEIID` | an admitted request: 16 bytes of its content; then when it was, what is kept beside it, and its answers |
+//! | `ap{pp}LIFENPOLICY@V#SECOND` | how many keys of a policy were new in this second |
+//!
+//! For the last two `pp` is the partition of the request's name and of the policy's. Scripts that touch several
+//! partitions are for one Redis: on a cluster each partition's requests would be a call of their own, and these two
+//! would be in the subject's partition.
 
 mod decode;
 mod encode;

@@ -45,6 +45,10 @@ impl Data {
         self.meters.get(id)
     }
 
+    pub(super) fn deadline(&self, id: &MeterId) -> Option<StoreMs> {
+        self.meters.deadline(id)
+    }
+
     /// Stores a meter for `ttl_ms`; `None` keeps the deadline that it had.
     pub(super) fn put_meter(
         &mut self,

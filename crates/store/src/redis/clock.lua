@@ -1,4 +1,4 @@
--- The store's clock and its expiry. Everything else is told the time by these. Deadlines are moments.
+-- The store's clock, and what every script needs of its expiry. Deadlines are moments.
 
 local call = redis.call
 
@@ -9,44 +9,15 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function purge() end
 local function purge_rest() end
 
--- What has no future is kept for a moment; what has too much, for as long as Redis can count.
-local function bounded(at)
-  return math.max(now + 1, math.min(at, 9e15))
+local function deadline_of(key)
+  return call('PEXPIRETIME', key)
 end
 
--- Writes until `at`; without it, for as long as the key had.
+-- Writes until `at`, which is ahead; without it, for as long as the key had.
 local function put(key, value, at)
   if at then
-    call('SET', key, value, 'PXAT', bounded(at))
+    call('SET', key, value, 'PXAT', at)
   else
     call('SET', key, value, 'KEEPTTL')
   end
-end
-
-local function expire(key, at)
-  call('PEXPIREAT', key, bounded(at))
-end
-
--- For what isn't of one partition.
-local expire_rest, put_rest = expire, put
-
--- `key` goes when `other` does.
-local function expire_with(key, other)
-  call('PEXPIREAT', key, call('PEXPIRETIME', other))
-end
-
--- What is kept about other keys stays at least until `at`.
-local function outlive(key, at)
-  call('PEXPIREAT', key, bounded(at), 'NX')
-  call('PEXPIREAT', key, bounded(at), 'GT')
-end
-
--- What is kept about a whole partition or region goes so long after it last changed.
-local function linger(key)
-  call('PEXPIRE', key, RETENTION_MS)
-end
-
--- Whether `key` was to linger so lately that a day makes no difference.
-local function lingers(key)
-  return call('PTTL', key) > RETENTION_MS - 86400000
 end

@@ -10,6 +10,10 @@ local function deadlines_of(key)
   return string.match(key, '^(.-{.-})') .. '!deadlines'
 end
 
+local function deadline_of(key)
+  return tonumber(call('ZSCORE', deadlines_of(key), key) or '-1')
+end
+
 local function purge_by(deadlines)
   local gone = call('ZRANGEBYSCORE', deadlines, '-inf', now)
   for _, key in ipairs(gone) do
@@ -37,23 +41,3 @@ local function put(key, value, at)
   end
 end
 
-local function expire_rest(key, at)
-  call('ZADD', fake_rest, at, key)
-end
-
-local function put_rest(key, value, at)
-  call('SET', key, value)
-  expire_rest(key, at)
-end
-
-local function expire_with(key, other)
-  expire(key, call('ZSCORE', deadlines_of(other), other))
-end
-
-local function outlive() end
-
-local function linger() end
-
-local function lingers()
-  return true
-end

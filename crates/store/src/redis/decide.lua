@@ -1,19 +1,8 @@
 -- Requests, each decided as one: all of its charges or none. They are decided in order, and each by itself: one that
 -- meets something unreadable, or that the server won't write, takes no other with it.
 --
--- ARGV[1] after its head: the rules; how many requests; then for each the number of its values and
--- partition, id, mode, term of a hold, whether it is remembered (then the name's key, the content, what is kept for
--- others), and how many charges; for each charge key, number of the rule, cost, units, reserve, denied, usage period (0: not counted),
--- flags, and what the flags say: 1 shadow; 2 newcomers, their key and how many; 4 member, its name and weight.
 --
--- The answer is one msgpack array: now, and for each request a status and what follows it:
--- 0 decided: admitted, how many charges, and for each flags (algorithm * 4 + crowded * 2 + fits) and its reading
--- 1 decided earlier: what is kept of that | 2 fenced: the record, or false | 3 the name is another request's
--- 4 an error: its text
-
-local DECIDED, REPLAYED, FENCED, REUSED, FAILED = 0, 1, 2, 3, 4
-local PEEK, CHARGE, HOLD, NOTE = 0, 1, 2, 3
-local SHADOW, NEWCOMERS, MEMBER = 1, 2, 4
+-- This is the whole of it; `fast.lua` decides what is plain without it.
 
 -- === members of a pool, as core::meter::pool has them ===
 
@@ -128,8 +117,7 @@ end
 
 -- === one request ===
 
-local rules, first = read_rules(HEAD + 1)
-local out, n = {now}, 1
+local rules = read_rules(HEAD + 1)
 
 -- What a charge, in the values from `i` on, meets. Returns what comes after it, too.
 local function ask(i, mode)
@@ -140,6 +128,10 @@ local function ask(i, mode)
   local s = {
     base = base, place = base .. suffix, suffix = suffix, label = label, rule = rule,
     key = key, cost = cost, units = A[i + 3], denied = A[i + 5], shadow = flags % 2 >= SHADOW,
+    -- What is set later, so that the table has room for it at once.
+    m = false, exists = false, stored = false, old = false, epoch = 0, holds = false, traded = false, version = false,
+    terms = false, of = 0, flow = false, shares = false, need = 0, fits = false, usage = false, period_ms = 0,
+    start = 0, longest_ms = 0, blocked = false,
   }
   local reserve_ppm, period_ms = A[i + 4], A[i + 6]
   i = i + 8
@@ -292,18 +284,4 @@ local function decide(i)
   end
 end
 
-local at = first + 1
-for _ = 1, A[first] do
-  local begins = n
-  local ok, why = pcall(decide, at + 1)
-  if not ok then
-    for k = #out, begins + 1, -1 do
-      out[k] = nil
-    end
-    out[begins + 1], out[begins + 2] = FAILED, type(why) == 'table' and why.err or tostring(why)
-    n = begins + 2
-  end
-  at = at + 1 + A[at]
-end
-keep_feed()
-return encode(out)
+return decide

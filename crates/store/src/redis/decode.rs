@@ -361,12 +361,13 @@ fn snapshots(
     let now = StoreMs(number(row.next())?);
     let mut snapshots = Vec::with_capacity(ids.len());
     for id in ids {
-        let parts = [(); 5].map(|()| row.next());
+        let parts = [(); 6].map(|()| row.next());
         let [
             Some(meter),
             Some(list),
             Some(set),
             Some(units),
+            deadline,
             Some(traded),
         ] = parts
         else {
@@ -376,7 +377,9 @@ fn snapshots(
         let meter = match meter {
             Value::Nil => None,
             meter => {
-                let beside = beside(list, set, units).ok_or_else(|| garbage(&place("")))?;
+                let deadline = StoreMs(number(deadline)?);
+                let beside =
+                    beside(list, set, units, deadline).ok_or_else(|| garbage(&place("")))?;
                 let bytes = bytes(meter).unwrap_or_default();
                 let meter = pack::parse_meter(&bytes, &beside);
                 Some(meter.ok_or_else(|| garbage(&place("")))?)
@@ -396,7 +399,7 @@ fn bytes(value: Value) -> Option<Vec<u8>> {
 }
 
 /// A log's list; the ids of slots with their ends; units by id.
-fn beside(list: Value, set: Value, units: Value) -> Option<Beside> {
+fn beside(list: Value, set: Value, units: Value, deadline: StoreMs) -> Option<Beside> {
     let number = |value: &Value| string(value)?.parse::<u64>().ok();
     let Value::Array(list) = list else {
         return None;
@@ -404,6 +407,7 @@ fn beside(list: Value, set: Value, units: Value) -> Option<Beside> {
     let ends = pairs(set)?.into_iter();
     let units = pairs(units)?.into_iter();
     Some(Beside {
+        deadline,
         list: list.into_iter().map(bytes).collect::<Option<_>>()?,
         slots: ends
             .map(|(id, end)| Some((id.parse().ok()?, StoreMs(number(&end)?))))

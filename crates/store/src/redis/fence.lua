@@ -7,8 +7,6 @@ local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local decode, encode, sub = cmsgpack.unpack, cmsgpack.pack, string.sub
 local spread = unpack
 
-local BUCKET, WINDOW, LOG, COUNTER, SLOTS = 1, 2, 3, 4, 5
-
 local A
 if #ARGV[1] < 7000 then
   A = {decode(ARGV[1])}
@@ -24,41 +22,14 @@ else
     end
   until at < 0
 end
-local HEAD = 8
 local prefix, record = A[1], A[2]
 local inside = A[3] <= now and now <= A[4]
 local epoch, epoch_began, missing_empty_at, closed_before = A[5], A[6], A[7], A[8]
 local life = sub(record, 1, 8)
 
-local function garbage(key)
-  error('unreadable value in ' .. key, 0)
-end
-
--- One read, whose failure names the key.
-local function read(command, key, ...)
-  local value = redis.pcall(command, key, ...)
-  if type(value) == 'table' and value.err then
-    garbage(key)
-  end
-  return value
-end
-
 -- What the names of the partition's keys begin with.
 local base
+-- For each partition that was met, what its names begin with, and its record.
 local bases, records = {}, {}
-
--- Goes on in a partition, whose record is read once. Whether it is the one that the caller believes, and what it is.
-local function enter(partition)
-  local found = records[partition]
-  if found == nil then
-    local tag = prefix .. '{' .. partition .. '}'
-    found = read('GET', tag .. 'r')
-    records[partition] = found
-    bases[partition] = tag .. life
-    if found == record then
-      purge(tag)
-    end
-  end
-  base = bases[partition]
-  return found == record, found
-end
+-- The partitions, by what their names begin with, whose feed of changes has to be kept.
+local fed = {}

@@ -3,5 +3,6 @@ local mark = call('HGET', KEYS[1], ARGV[1])
 if not mark or tonumber(ARGV[2]) > tonumber(mark) then
   call('HSET', KEYS[1], ARGV[1], ARGV[2])
 end
-linger(KEYS[1])
+-- What is kept about a whole region goes so long after it last changed.
+call('PEXPIRE', KEYS[1], RETENTION_MS)
 return {'ok'}

@@ -1,15 +1,8 @@
 -- Meters, as core::meter and core::schedule have them: the same numbers, the same names, in the same order.
 -- Numbers are whole, and exact to 2^53. Each algorithm is a table of functions, made when a call first meets it.
 
-local NOTHING, WHOLE, BASE, SHARES = 0, 1, 2, 3
--- Added to the algorithm in the first value of a stored meter: limits are noted, holds follow.
-local NOTED, HELD = 8, 16
-local DAY_MS = 86400000
 -- Months end here: the year 200,000.
 local MONTHS_MAX = 198030 * 12
--- Elements of a list or a sorted set that are looked at together.
-local PAGE = 64
-
 local function is_count(x)
   return type(x) == 'number' and x >= 0
 end
@@ -1061,10 +1054,16 @@ local function read_meter(s)
     return
   end
   s.exists = true
-  local ok, tag, stored_epoch, tokens, at, more = pcall(decode, text)
-  if ok and tag == BUCKET and s.rule.kind == BUCKET and more == nil
-    and is_count(stored_epoch) and is_count(tokens) and is_count(at) then
-    s.stored, s.epoch, s.tokens, s.at = true, stored_epoch, tokens, at
+  local first = string.byte(text)
+  if first and first >= DIGIT_0 and first <= DIGIT_9 then
+    local tokens, distance, stored_epoch = read_plain_bucket(place, text)
+    local deadline = deadline_of(place)
+    if deadline < distance or tokens < 0 then
+      garbage(place)
+    end
+    if s.rule.kind == BUCKET then
+      s.stored, s.epoch, s.tokens, s.at, s.distance = true, stored_epoch, tokens, deadline - distance, distance
+    end
     return
   end
   local t = {pcall(decode, text)}
@@ -1074,7 +1073,8 @@ local function read_meter(s)
       garbage(place)
     end
   end
-  local kind = ok and n > 3 and tag % 8
+  local tag = t[1] and n > 3 and t[2]
+  local kind = tag and tag % 8
   if not kind or not make[kind] then
     garbage(place)
   end
@@ -1100,13 +1100,7 @@ local function read_meter(s)
     for name, value in pairs(found) do
       s[name] = value
     end
-  else
-    s.other = true
   end
-end
-
-local function hold_ms(rule)
-  return rule.kind == SLOTS and rule.a or HOLD_MAX_MS
 end
 
 -- Settles the meter of `s`: it has its rule, key, label and terms.
@@ -1121,7 +1115,7 @@ local function settle(s)
   s.old = s.stored and s.epoch ~= epoch
   if inside then
     if s.old and s.holds then
-      local ends = epoch_began + hold_ms(rule)
+      local ends = epoch_began + HOLD_MAX_MS
       for _, hold in ipairs(s.holds) do
         hold.ends = ends
       end
@@ -1200,14 +1194,21 @@ local function write_meter(s, shares)
   local m, kind, holds = s.m, s.rule.kind, s.holds
   local at
   if inside then
-    at = now + m.ttl(s, shares) + SPAN_MS
+    -- What has too much future is kept for as long as Redis can count.
+    at = min(now + m.ttl(s, shares) + SPAN_MS, 9e15)
   elseif not s.exists then
     at = now + 1
   end
   local held = holds and #holds > 0
   local text
   if kind == BUCKET and not held and not s.limit then
-    text = encode(BUCKET, s.epoch, s.tokens, s.at)
+    -- Without `at` it keeps its deadline, and its moment.
+    local distance = at and at - s.at or s.distance
+    if distance and distance < PLAIN_DISTANCES and s.epoch < PLAIN_EPOCHS and s.tokens < PLAIN_TOKENS then
+      text = (s.tokens + 1) .. string.format('%09d', distance * PLAIN_EPOCHS + s.epoch)
+    else
+      text = encode(BUCKET, s.epoch, s.tokens, s.at)
+    end
   else
     local t = {kind, s.epoch}
     m.write(s, t)
@@ -1226,14 +1227,6 @@ local function write_meter(s, shares)
     text = encode(spread(t))
   end
   put(s.place, text, at)
-  if s.other then
-    -- It was of another algorithm.
-    for _, aside in ipairs({'L', 'S', 'W'}) do
-      if kind ~= SLOTS or aside == 'L' then
-        call('DEL', s.base .. aside .. s.suffix)
-      end
-    end
-  end
   if m.write_rest then
     m.write_rest(s, at)
   end

@@ -25,6 +25,14 @@ const SLOTS: u64 = 5;
 const NOTED: u64 = 8;
 const HELD: u64 = 16;
 
+/// A plain bucket is stored as one decimal number, which Redis keeps in 16 bytes where any text takes 48: its tokens and
+/// one, and then in nine digits the milliseconds from its moment to its deadline, times this, and its epoch.
+pub(super) const PLAIN_EPOCHS: u64 = 256;
+/// Below: the nine digits' bound.
+pub(super) const PLAIN_DISTANCES: u64 = 1_000_000_000 / PLAIN_EPOCHS;
+/// Below: what 63 bits hold beside the nine digits.
+pub(super) const PLAIN_TOKENS: u64 = 9_000_000_000;
+
 const INTO_VEC: &str = "writing to a Vec can't fail";
 
 /// A number that Lua can hold. Times are only compared, and may be beyond.
@@ -302,9 +310,29 @@ pub(super) struct Beside {
     pub(super) list: Vec<Vec<u8>>,
     pub(super) slots: Vec<(u64, StoreMs)>,
     pub(super) units: HashMap<u64, u64>,
+    /// When a plain bucket expires.
+    pub(super) deadline: StoreMs,
+}
+
+fn parse_plain_bucket(digits: &[u8], deadline: StoreMs) -> Option<Meter> {
+    let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    let (tokens, rest) = (number / 1_000_000_000, number % 1_000_000_000);
+    let distance = rest / PLAIN_EPOCHS;
+    Some(Meter {
+        epoch: Epoch(u32::try_from(rest % PLAIN_EPOCHS).ok()?),
+        limits: None,
+        holds: Vec::new(),
+        state: State::Bucket {
+            tokens: tokens.checked_sub(1)?,
+            at: StoreMs(deadline.0.checked_sub(distance)?),
+        },
+    })
 }
 
 pub(super) fn parse_meter(bytes: &[u8], beside: &Beside) -> Option<Meter> {
+    if bytes.first().is_some_and(u8::is_ascii_digit) {
+        return parse_plain_bucket(bytes, beside.deadline);
+    }
     let mut reader = Reader::new(bytes);
     let tag = reader.count()?;
     let epoch = Epoch(u32::try_from(reader.count()?).ok()?);

@@ -97,7 +97,7 @@ local function ack()
   local acked = tonumber(call('HGET', base .. 'C', ARGV[3]) or '0')
   if tonumber(ARGV[4]) > acked then
     call('HSET', base .. 'C', ARGV[3], ARGV[4])
-    fed[base] = 'acknowledged'
+    fed[base] = true
   end
   keep_feed()
   return {'ok'}
@@ -137,14 +137,18 @@ local function usage()
 end
 
 -- ARGV: from 3 on, what follows the kind in the names of a meter and of what is kept beside it. For each the meter, the
--- list of a log, the set and the units of slots, and what is kept beside it.
+-- list of a log, the set and the units of slots, when a plain bucket expires, and what is kept beside it.
 local function snapshots()
   local reply = {'ok', int(now)}
   for i = 3, #ARGV do
     local suffix = ARGV[i]
     local meter = read('GET', base .. suffix)
     local list, set, units = {}, {}, {}
-    local kind = meter and meter ~= '' and string.byte(meter) % 8
+    local tag = meter and string.byte(meter) or 0
+    local kind, deadline = tag % 8, 0
+    if tag >= DIGIT_0 and tag <= DIGIT_9 then
+      deadline, kind = deadline_of(base .. suffix), BUCKET
+    end
     if kind == LOG then
       list = read('LRANGE', base .. 'L' .. suffix, 0, -1)
     elseif kind == SLOTS then
@@ -153,7 +157,8 @@ local function snapshots()
     end
     local n = #reply
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = meter, list, set, units
-    reply[n + 5] = read('HMGET', base .. 'T' .. suffix, 'v', 's', 'a', 'n')
+    reply[n + 5] = max(deadline, 0)
+    reply[n + 6] = read('HMGET', base .. 'T' .. suffix, 'v', 's', 'a', 'n')
   end
   return reply
 end

@@ -1,5 +1,6 @@
 //! The scripts: Lua sources put together under a clock.
 
+use super::pack;
 use crate::{ATTEMPTS_TTL_MS, NEWCOMERS_MS, REQUEST_TTL_MS};
 use apportion_core::Life;
 use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
@@ -44,34 +45,98 @@ pub(super) struct Attachment {
 }
 
 const FENCE: &str = include_str!("fence.lua");
+const READING: &str = include_str!("reading.lua");
 const METER: &str = include_str!("meter.lua");
 const USAGE: &str = include_str!("usage.lua");
 
-/// What the scripts have in common with `core`, said once.
-fn constants() -> String {
-    let constants = [
-        ("SPAN_MS", SPAN_MS),
-        ("HOLD_MAX_MS", HOLD_MAX_MS),
-        ("HOLDS_MAX", HOLDS_MAX as u64),
-        ("MEMBERS_MAX", MEMBERS_MAX as u64),
-        ("MEMBER_IDLE_MS", MEMBER_IDLE_MS),
-        ("ATTEMPTS_TTL_MS", ATTEMPTS_TTL_MS),
-        ("REQUEST_TTL_MS", REQUEST_TTL_MS),
-        ("NEWCOMERS_MS", NEWCOMERS_MS),
-        ("RETENTION_MS", RETENTION_MS),
-        ("MAX_TTL_MS", MAX_TTL_MS),
-        ("EXACT", EXACT),
-    ];
-    constants
-        .map(|(name, n)| format!("local {name} = {n}"))
-        .join("\n")
+/// What the scripts have in common with `core`, with `pack`, and among themselves. A script is made anew at each of its
+/// calls, so they have these as numbers, and not as variables.
+const CONSTANTS: [(&str, u64); 42] = [
+    ("SPAN_MS", SPAN_MS),
+    ("HOLD_MAX_MS", HOLD_MAX_MS),
+    ("HOLDS_MAX", HOLDS_MAX as u64),
+    ("MEMBERS_MAX", MEMBERS_MAX as u64),
+    ("MEMBER_IDLE_MS", MEMBER_IDLE_MS),
+    ("ATTEMPTS_TTL_MS", ATTEMPTS_TTL_MS),
+    ("REQUEST_TTL_MS", REQUEST_TTL_MS),
+    ("NEWCOMERS_MS", NEWCOMERS_MS),
+    ("RETENTION_MS", RETENTION_MS),
+    ("MAX_TTL_MS", MAX_TTL_MS),
+    ("EXACT", EXACT),
+    ("DAY_MS", 86_400_000),
+    // How many values the fence is.
+    ("HEAD", 8),
+    // Algorithms, and what is added to them in the first value of a stored meter.
+    ("BUCKET", 1),
+    ("WINDOW", 2),
+    ("LOG", 3),
+    ("COUNTER", 4),
+    ("SLOTS", 5),
+    ("NOTED", 8),
+    ("HELD", 16),
+    // How a bucket is stored as one number: see `pack`.
+    ("PLAIN_EPOCHS", pack::PLAIN_EPOCHS),
+    ("PLAIN_DISTANCES", pack::PLAIN_DISTANCES),
+    ("PLAIN_TOKENS", pack::PLAIN_TOKENS),
+    ("DIGIT_0", b'0' as u64),
+    ("DIGIT_9", b'9' as u64),
+    // Parts of the budget.
+    ("NOTHING", 0),
+    ("WHOLE", 1),
+    ("BASE", 2),
+    ("SHARES", 3),
+    // Modes, and flags of a charge.
+    ("PEEK", 0),
+    ("CHARGE", 1),
+    ("HOLD", 2),
+    ("NOTE", 3),
+    ("SHADOW", 1),
+    ("NEWCOMERS", 2),
+    ("MEMBER", 4),
+    // What became of a request.
+    ("DECIDED", 0),
+    ("REPLAYED", 1),
+    ("FENCED", 2),
+    ("REUSED", 3),
+    ("FAILED", 4),
+    // Elements of a list or a sorted set that are looked at together.
+    ("PAGE", 64),
+];
+
+/// Lua with the constants put in, and without comments and indents.
+fn compact(lua: &str) -> String {
+    let mut text = String::with_capacity(lua.len());
+    for line in lua.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with("--") {
+            continue;
+        }
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut rest = line;
+        while !rest.is_empty() {
+            let word = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+            let (word, others) = rest.split_at(word);
+            match CONSTANTS.iter().find(|(name, _)| *name == word) {
+                Some((_, n)) => text += &n.to_string(),
+                None => text += word,
+            }
+            let gap = others.find(is_word).unwrap_or(others.len());
+            text += &others[..gap];
+            rest = &others[gap..];
+        }
+        text.push('\n');
+    }
+    text
 }
 
 impl Clock {
-    fn prelude(self) -> &'static str {
+    /// What is needed always, and the rest.
+    fn preludes(self) -> [&'static str; 2] {
         match self {
-            Self::Redis => include_str!("clock.lua"),
-            Self::Fake => include_str!("clock_fake.lua"),
+            Self::Redis => [include_str!("clock.lua"), include_str!("expiry.lua")],
+            Self::Fake => [
+                include_str!("clock_fake.lua"),
+                include_str!("expiry_fake.lua"),
+            ],
         }
     }
 }
@@ -80,19 +145,26 @@ impl Fenced {
     pub(super) const ALL: [Self; 4] = [Self::Decide, Self::EndHolds, Self::Swap, Self::Rows];
 
     /// Its text, of which no other attachment has the like.
+    ///
+    /// Most of it stands in one function: whatever a function takes from outside costs, each time that it is made, as
+    /// much as there are variables around it.
     pub(super) fn text(self, clock: Clock, life: Life, nonce: u64) -> String {
-        let parts: &[&str] = match self {
-            Self::Decide => &[METER, USAGE, include_str!("decide.lua")],
-            Self::EndHolds => &[METER, USAGE, include_str!("end_holds.lua")],
-            Self::Swap => &[METER, include_str!("swap.lua")],
-            Self::Rows => &[USAGE, include_str!("rows.lua")],
+        let [prelude, expiry] = clock.preludes();
+        let main: &[&str] = match self {
+            Self::Decide => &[expiry, READING, METER, USAGE, include_str!("decide.lua")],
+            Self::EndHolds => &[expiry, READING, METER, USAGE, include_str!("end_holds.lua")],
+            Self::Swap => &[expiry, READING, METER, include_str!("swap.lua")],
+            Self::Rows => &[expiry, READING, USAGE, include_str!("rows.lua")],
         };
-        format!(
-            "-- {life} {nonce:016x}\n{}\n{}\n{FENCE}\n{}",
-            constants(),
-            clock.prelude(),
-            parts.join("\n")
-        )
+        let last = match self {
+            Self::Decide => include_str!("fast.lua"),
+            Self::EndHolds | Self::Swap | Self::Rows => "return whole()",
+        };
+        let lua = format!(
+            "{prelude}\n{FENCE}\nlocal out, n = {{now}}, 1\nlocal function whole()\n{}\nend\n{last}",
+            main.join("\n")
+        );
+        format!("-- {life} {nonce:016x}\n{}", compact(&lua))
     }
 }
 
@@ -104,7 +176,8 @@ impl Plain {
             Self::Lease => include_str!("lease.lua"),
             Self::Mark => include_str!("mark.lua"),
         };
-        format!("{}\n{}\n{body}", constants(), clock.prelude())
+        let [prelude, expiry] = clock.preludes();
+        compact(&format!("{prelude}\n{expiry}\n{body}"))
     }
 }
 

@@ -1,9 +1,6 @@
 -- Usage slots, and the feed of those that changed. A slot is a sequence of admitted, refunded, refused; the own actor
 -- is `.`.
 
--- The partitions, by what their names begin with, whose feed changed.
-local fed = {}
-
 local function usage_place(key, period)
   return base .. 'U' .. key .. '@' .. period
 end
@@ -35,16 +32,14 @@ end
 local function note_change(key, period, actor)
   local seq = call('INCR', base .. 'Q')
   call('ZADD', base .. 'F', seq, feed_member(key, period, actor))
-  fed[base] = fed[base] or 'changed'
+  fed[base] = true
 end
 
 -- The feed, its counter and what was acknowledged of it end together.
 local function keep_feed()
-  for of, what in pairs(fed) do
-    if what == 'acknowledged' or not lingers(of .. 'F') then
-      linger(of .. 'F')
-      linger(of .. 'Q')
-      linger(of .. 'C')
+  for of in pairs(fed) do
+    for _, kind in ipairs({'F', 'Q', 'C'}) do
+      call('PEXPIRE', of .. kind, RETENTION_MS)
     end
   end
 end

@@ -139,6 +139,17 @@ impl World {
         self.look_at_everything();
     }
 
+    /// The name of each meter in Redis, and until when it is kept.
+    pub(crate) fn deadlines(&self) -> Vec<(String, String, Option<StoreMs>)> {
+        let each = self.ids.iter().map(|id| {
+            let tag = format!("ap{{{:02x}}}", id.key.partition().0);
+            let label = id.label.map_or(String::new(), |label| format!("#{label}"));
+            let name = format!("{tag}{}{}{label}", self.record.life, id.key);
+            (tag, name, self.memory.deadline(id))
+        });
+        each.collect()
+    }
+
     fn apply(&mut self, op: Op) -> Result<Reply, StoreError> {
         let reply = self.memory.apply(self.now, op.clone());
         self.events.push(Event {
@@ -258,9 +269,12 @@ impl World {
                     1 => 0,
                     _ => self.below(20),
                 },
-                from: match self.below(6) {
-                    0 => self.moment(),
-                    1 => StoreMs::MAX,
+                from: match (self.below(6), algorithm) {
+                    (0, Algorithm::FixedWindow { period }) if self.chance(50) => {
+                        period.bounds(period.label(self.now)).0
+                    }
+                    (0, _) => self.moment(),
+                    (1, _) => StoreMs::MAX,
                     _ => StoreMs(0),
                 },
             },
@@ -322,7 +336,18 @@ impl World {
             _ => Missing::Full,
         };
         let closed_before = match self.below(8) {
-            0 => self.moment(),
+            0 => match self.algorithm(Kind::Window) {
+                Algorithm::FixedWindow { .. } if self.chance(50) => {
+                    let periods = self.rules.values().filter_map(|r| match r.algorithm {
+                        Algorithm::FixedWindow { period } => Some(period),
+                        _ => None,
+                    });
+                    let ends: Vec<StoreMs> =
+                        periods.map(|p| p.bounds(p.label(self.now)).1).collect();
+                    self.pick(&ends)
+                }
+                _ => self.moment(),
+            },
             1 => self.now,
             _ => StoreMs(0),
         };

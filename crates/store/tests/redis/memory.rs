@@ -13,17 +13,16 @@ fn used_memory(server: &Server) -> u64 {
     line.unwrap().trim().parse().unwrap()
 }
 
-/// Bytes a subject when each was charged once under `policies`; and that all of it goes again.
-async fn bytes_a_subject(policies: &[&str], usage: bool) -> f64 {
+/// Charges each of so many subjects once under `policies`; gives the server, and what it used before.
+async fn charged(subjects: u64, policies: &[&str], usage: bool, fill_ms: u64) -> (Server, u64) {
     let server = Server::start();
-    // Nothing is kept for longer than the test can wait.
     let store = server.store();
     let fence = begin(&store, record(1)).await;
-    let rule = bucket_rule(1_000, 1_000, 1_000);
+    let rule = bucket_rule(1_000, fill_ms, 1_000);
     let warm = decide(fence, Mode::Charge, vec![of_three()]);
     assert!(decided(store.one(warm).await).admitted);
     let before = used_memory(&server);
-    for chunk in 0..SUBJECTS / 500 {
+    for chunk in 0..subjects / 500 {
         let mut ops = Vec::new();
         for n in chunk * 500..(chunk + 1) * 500 {
             let charges = policies.iter().map(|policy| {
@@ -38,19 +37,29 @@ async fn bytes_a_subject(policies: &[&str], usage: bool) -> f64 {
             assert!(decided(reply).admitted);
         }
     }
-    let bytes = (used_memory(&server) - before) as f64 / SUBJECTS as f64;
-    if !usage {
-        // It is full after a second, and forgotten five later.
-        let began = Instant::now();
-        while used_memory(&server) as f64 > before as f64 * 1.05 {
-            assert!(
-                began.elapsed() < Duration::from_secs(60),
-                "it isn't forgotten"
-            );
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+    (server, before)
+}
+
+async fn bytes_a_subject(policies: &[&str], usage: bool) -> f64 {
+    let (server, before) = charged(SUBJECTS, policies, usage, HOUR_MS).await;
+    (used_memory(&server) - before) as f64 / SUBJECTS as f64
+}
+
+#[tokio::test]
+#[ignore = "waits until all is forgotten"]
+async fn memory_comes_back_when_buckets_are_full() {
+    // They are full after a second, and forgotten five later.
+    let (server, before) = charged(50_000, &["tenants@1"], false, 1_000).await;
+    let began = Instant::now();
+    while used_memory(&server) as f64 > before as f64 * 1.05 {
+        let waited = began.elapsed();
+        let used = used_memory(&server);
+        assert!(
+            waited < Duration::from_secs(60),
+            "{used} of {before} at first"
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    bytes
 }
 
 #[tokio::test]

@@ -19,7 +19,8 @@ impl World {
             82..85 => self.usage(),
             85..87 => self.traded(),
             87..93 => self.region(),
-            93..95 => self.new_rule(),
+            93 => self.new_rule(),
+            94 => self.fill(),
             95 if self.chance(50) => self.fill_with_members(),
             95 => self.fill_with_holds(),
             96 => self.new_epoch(),
@@ -163,6 +164,9 @@ impl World {
     }
 
     fn decide_under(&mut self, fence: Fence) {
+        if self.chance(35) {
+            return self.decide_plainly(fence);
+        }
         let keys = self.subject();
         let charges = self.charges(&keys, fence);
         let decide = Decide {
@@ -174,6 +178,95 @@ impl World {
             remember: self.remember(),
         };
         self.run_decide(decide);
+    }
+
+    /// What most requests are: charges of buckets, and nothing beside.
+    fn decide_plainly(&mut self, fence: Fence) {
+        let keys = self.subject();
+        let mut charges = self.charges(&keys, fence);
+        charges.retain(|c| c.rule.algorithm.is_bucket());
+        for charge in &mut charges {
+            charge.member = None;
+            charge.newcomers_max = None;
+            charge.shadow = false;
+            charge.denied = 0;
+        }
+        self.run_decide(Decide {
+            fence,
+            partition: keys[0].partition(),
+            id: 0,
+            mode: Mode::Charge,
+            charges,
+            remember: None,
+        });
+    }
+
+    /// Much traffic on one meter: a log of more entries than are looked at together, many slots, a bucket in small steps.
+    fn fill(&mut self) {
+        let mut key = self.key();
+        let logs = |(_, rule): &(&Key, &Arc<Rule>)| {
+            matches!(rule.algorithm, Algorithm::SlidingLog { per_ms } if per_ms >= 1_000)
+                && rule.limits.limit > 100
+        };
+        if self.chance(40)
+            && let Some((log, _)) = self.rules.iter().find(logs)
+        {
+            key = log.clone();
+        }
+        let rule = Arc::clone(&self.rules[&key]);
+        let unit = if rule.algorithm.is_bucket() { MICRO } else { 1 };
+        let limit = rule.limits.limit.min(1 << 32) * unit;
+        let hold = self.chance(40);
+        for _ in 0..60 + self.below(100) {
+            match self.tick.take() {
+                Some(tick) if tick < 5_000 && self.chance(40) => {
+                    self.now = self.now.plus((tick + self.below(3)).saturating_sub(1));
+                }
+                _ if self.chance(8) => self.now = self.now.minus(self.below(20)),
+                _ => self.now = self.now.plus(self.below(4)),
+            }
+            if self.chance(1) {
+                self.new_epoch();
+            }
+            let mut fence = self.fence();
+            fence.record = self.record;
+            let cost = match self.below(12) {
+                0 => limit,
+                1 => limit / 2,
+                2 if unit > 1 => self.below(MICRO),
+                _ => unit * (1 + self.below(3)),
+            };
+            let mode = match hold && self.chance(40) {
+                true => Mode::Hold {
+                    ttl_ms: self.below(60),
+                },
+                false => Mode::Charge,
+            };
+            let id = self.next_id;
+            self.next_id += 1;
+            self.run_decide(Decide {
+                fence,
+                partition: key.partition(),
+                id,
+                mode,
+                charges: vec![Charge {
+                    key: key.clone(),
+                    rule: Arc::clone(&rule),
+                    cost,
+                    units: 1,
+                    reserve_ppm: 0,
+                    denied: 0,
+                    usage_ms: None,
+                    shadow: false,
+                    newcomers_max: None,
+                    member: None,
+                }],
+                remember: None,
+            });
+            if self.chance(20) {
+                self.end_holds();
+            }
+        }
     }
 
     /// Requests of several subjects, which go in one call.
@@ -215,10 +308,13 @@ impl World {
                 _ => {}
             }
         }
-        if matches!(decide.mode, Mode::Hold { .. } | Mode::Charge)
-            && decided.admitted
-            && decided.replayed.is_none()
-        {
+        let slots = |c: &Charge| matches!(c.rule.algorithm, Algorithm::Concurrency { .. });
+        let held = match decide.mode {
+            Mode::Hold { .. } => true,
+            Mode::Charge => decide.charges.iter().any(slots),
+            Mode::Peek | Mode::Note => false,
+        };
+        if held && decided.admitted && decided.replayed.is_none() {
             self.holds.push(EndHolds {
                 fence: decide.fence,
                 partition: decide.partition,
@@ -256,14 +352,32 @@ impl World {
         let mut charges = self.charges(&keys, fence);
         charges.retain(|c| c.rule.algorithm.is_bucket());
         charges.truncate(1);
+        let few = self.chance(70);
         for n in 0..70 {
+            if few {
+                self.now = self.now.plus(self.below(40));
+                if self.chance(5) {
+                    self.now = self.now.minus(self.below(1_000));
+                }
+            }
+            let number = if few { self.below(5) as u32 } else { n };
             for charge in &mut charges {
-                charge.cost = charge.cost.min(MICRO);
+                charge.cost = match few {
+                    true => self.below(3 * MICRO),
+                    false => charge.cost.min(MICRO),
+                };
                 charge.member = Some(Member {
-                    name: format!("member {n}"),
-                    weight: 1 + n % 3,
+                    name: format!("member {number}"),
+                    weight: 1 + number % 3,
                 });
             }
+            let fence = match few {
+                true => Fence {
+                    record: self.record,
+                    ..self.fence()
+                },
+                false => fence,
+            };
             self.run_decide(Decide {
                 fence,
                 partition: keys[0].partition(),
