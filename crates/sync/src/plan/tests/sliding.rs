@@ -10,10 +10,16 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 const LIMIT: u64 = 12;
-const WINDOW_MS: u64 = 60_000;
-const MONO: Mono = 30_000;
+const WINDOW_MS: u64 = 300_000;
+const MONO: Mono = 150_000;
 const STEPS: usize = 500;
 const PACES: [&[u64]; 4] = [
+    &[0, 0, 0, 0, 0, 0, 1_000, 9_000, 40_000],
+    &[0, 0, 0, 0, 0, 0, 0, 0, 9_000, 290_000, 250_000],
+    &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3_000, 36_000, 299_000],
+    &[0, 0, 0, 1_000, 2_000],
+];
+4] = [
     &[0, 0, 0, 1_000, 3_000, 10_000, 30_000],
     &[0, 0, 0, 0, 0, 0, 1_000, 9_000],
     &[0, 0, 0, 0, 0, 0, 0, 0, 9_000, 58_000, 50_000],
@@ -26,20 +32,20 @@ name = "log"
 key = ["tenant"]
 algorithm = "sliding-log"
 limit = 12
-per = "60s"
+per = "300s"
 [[policy]]
 name = "cells"
 key = ["tenant"]
 algorithm = "sliding-window"
 limit = 12
-per = "60s"
+per = "300s"
 buckets = 6
 [[policy]]
 name = "classic"
 key = ["tenant"]
 algorithm = "sliding-window"
 limit = 12
-per = "60s"
+per = "300s"
 buckets = 1
 weights = { a = 2, b = 1, c = 1 }
 "#;
