@@ -19,7 +19,6 @@ const PACES: [&[u64]; 4] = [
     &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3_000, 36_000, 299_000],
     &[0, 0, 0, 1_000, 2_000],
 ];
-4] = [
     &[0, 0, 0, 1_000, 3_000, 10_000, 30_000],
     &[0, 0, 0, 0, 0, 0, 1_000, 9_000],
     &[0, 0, 0, 0, 0, 0, 0, 0, 9_000, 58_000, 50_000],
@@ -282,16 +281,14 @@ impl Play {
             panic!("a reading was answered by {reply:?}");
         };
         // As measured: anything, or nothing.
-        let mut track = Track::new(0, 2_000);
-        if self.rng.random_ratio(2, 3) {
+        let mut track = Track::new(0, 2 * MONO);
+        if self.rng.random_ratio(3, 4) {
             track.sample(0, 0);
-            track.sample(
-                1_000,
-                self.rng.random_range(0..2) * self.rng.random_range(0..4),
-            );
+            let some = self.rng.random_range(0..6);
+            track.sample(MONO, if self.rng.random() { 0 } else { some });
         }
         if self.rng.random() {
-            track.refused(1_000);
+            track.refused(MONO);
         }
         let us = self.shops[shop].state.region.clone();
         let regions = self.shops.iter().map(|s| s.state.region.clone());
