@@ -139,13 +139,13 @@ impl Play {
         let shop = self.rng.random_range(0..self.shops.len());
         match self.rng.random_range(0..100) {
             0..20 => self.ask(shop),
-            20..35 => self.survey(shop),
-            35..60 if !self.quiet => {
+            20..40 => self.survey(shop),
+            40..75 if !self.quiet => {
                 for _ in 0..*[1, 3, 12].choose(&mut self.rng).expect("there are choices") {
                     self.admit(shop)?;
                 }
             }
-            35..90 => self.deliver(),
+            40..90 => self.deliver(),
             90..97 => self.carry_out(),
             97 if self.unruly >= 1 => {
                 let next = self.shops[shop].state.clone().next_epoch(self.now);
@@ -252,7 +252,7 @@ impl Play {
         };
         let state = &self.shops[shop].state;
         let from = (state.actor(), state.epoch);
-        self.net.push(Sent { to, from, trade });
+        self.send(Sent { to, from, trade });
     }
 
     fn survey(&mut self, shop: usize) {
@@ -336,20 +336,26 @@ impl Play {
             let to = self.shops.iter().position(|s| s.state.region == region);
             let to = to.expect("it is a peer");
             let from = said.clone();
-            self.net.push(Sent { to, from, trade });
+            self.send(Sent { to, from, trade });
+        }
+    }
+
+    /// Most arrives at once.
+    fn send(&mut self, sent: Sent) {
+        self.net.push(sent);
+        if self.rng.random_ratio(2, 3) {
+            self.deliver_at(self.net.len() - 1);
         }
     }
 
     fn deliver(&mut self) {
-        if self.net.is_empty() {
-            return;
+        if !self.net.is_empty() {
+            let index = self.rng.random_range(0..self.net.len());
+            self.deliver_at(index);
         }
-        let newest = self.net.len() - 1;
-        let index = if self.rng.random_ratio(2, 3) {
-            newest
-        } else {
-            self.rng.random_range(0..=newest)
-        };
+    }
+
+    fn deliver_at(&mut self, index: usize) {
         let sent = self.net[index].clone();
         // Some come again, and some never.
         if self.rng.random_ratio(85, 100) {
