@@ -132,6 +132,14 @@ pub(crate) struct CheckArgs {
     #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) cost: u64,
 
+    /// The request's class: policies with priority classes refuse the less important ones first
+    #[arg(long, value_name = "CLASS")]
+    pub(crate) priority: Option<String>,
+
+    /// A name for the request: asked again under it within 10 minutes, it is answered as before and charged once
+    #[arg(long, value_name = "ID")]
+    pub(crate) request_id: Option<String>,
+
     /// Ask without charging
     #[arg(long)]
     pub(crate) peek: bool,

@@ -151,7 +151,7 @@ impl Key {
             let start = text.len();
             if policy.sensitive.contains(attribute) || !shown::may_be_shown(&value) {
                 text.push_str(hash::MARK);
-                text.push_str(&hash.digits(&policy.name, attribute, &value));
+                text.push_str(&hash.digits(attribute, &value));
                 first.get_or_insert_with(|| partition_of(&text[start..]));
             } else {
                 escape(&value, &mut text);

@@ -55,10 +55,24 @@ impl Period {
         }
     }
 
+    /// The shortest that a window of this period can be.
+    pub const fn shortest_ms(&self) -> u64 {
+        match *self {
+            Self::Every { per_ms, .. } => per_ms,
+            Self::Month => 28 * DAY_MS,
+        }
+    }
+
     const fn start(&self, label: u64) -> StoreMs {
         match *self {
             Self::Every { per_ms, offset_ms } => {
-                StoreMs(label.saturating_mul(per_ms).saturating_sub(offset_ms))
+                let start = label as u128 * per_ms as u128;
+                let start = start.saturating_sub(offset_ms as u128);
+                StoreMs(if start < u64::MAX as u128 {
+                    start as u64
+                } else {
+                    u64::MAX
+                })
             }
             Self::Month if label > MONTHS_MAX => StoreMs::MAX,
             Self::Month => StoreMs(first_day_of(label) * DAY_MS),

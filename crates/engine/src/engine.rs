@@ -1,13 +1,15 @@
 //! The request path: match, charge, answer.
 
-use crate::charge::{Said, wants_a_look};
+use crate::charge::{Round, Said, wants_a_look};
+use crate::denied::DeniedCache;
 use crate::outlook::Outlook;
-use crate::plan::Plan;
+use crate::plan::{Matched, Plan};
 use crate::prepared::Prepared;
+use crate::release::Reservation;
 use crate::report::{Told, unmetered};
 use crate::request::{CheckError, CheckRequest, Decision, LimitReport, Outcome};
 use apportion_core::policy::OnStoreFailure;
-use apportion_core::{Key, Policy, PolicySet, Regime, Region, StoreMs};
+use apportion_core::{Key, Limits, Policy, PolicySet, Regime, Region, StoreMs};
 use apportion_store::{Store, StoreError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::fmt;
@@ -25,7 +27,7 @@ pub struct Engine<S> {
     pub(crate) store: Arc<S>,
     /// Between rounds of the sync side: peers may lend by the next one.
     interval_ms: u64,
-    shared: Shared,
+    pub(crate) shared: Shared,
     prepared: ArcSwapOption<Prepared>,
 }
 
@@ -37,6 +39,8 @@ pub struct Shared {
     /// here, even if it is equal to the last: requests that were turned away wait for it.
     pub regime: Arc<ArcSwapOption<Regime>>,
     pub outlook: Arc<Outlook>,
+    /// To be told of every key whose share or rights were raised here.
+    pub denied: Arc<DeniedCache>,
     /// Notified when the store doesn't know this node's regime any more, or may be another store.
     pub look_again: Arc<Notify>,
     /// Hints: where the channel is full they are dropped.
@@ -47,6 +51,8 @@ pub struct Shared {
 #[derive(Clone, Debug)]
 pub struct Pressure {
     pub policy: Arc<Policy>,
+    /// Those that applied to the request.
+    pub limits: Limits,
     pub key: Key,
     /// The window, where it is one.
     pub label: Option<u64>,
@@ -92,11 +98,13 @@ impl<S> Engine<S> {
     /// What a policy answers while its store is out of reach: the one place for failure modes.
     fn on_failure(
         &self,
-        policy: &Arc<Policy>,
+        plan: &Plan,
+        matched: &Matched,
         error: &StoreError,
     ) -> Result<LimitReport, CheckError> {
+        let policy = plan.policy(matched);
         if policy.shadow {
-            let report = unmetered(policy, Outcome::ShadowRefused);
+            let report = unmetered(plan, matched, Outcome::ShadowRefused);
             return Ok(LimitReport {
                 retry_after_ms: self.interval_ms,
                 ..report
@@ -105,16 +113,20 @@ impl<S> Engine<S> {
         match policy.on_store_failure {
             // No policy can ask for the other two yet, and closed is the side that keeps every promise.
             OnStoreFailure::Closed | OnStoreFailure::Open | OnStoreFailure::Local => {
-                Err(CheckError::StoreUnavailable {
-                    region: self.region.clone(),
-                    reason: error.to_string(),
-                    outcome_unknown: error.outcome_unknown(),
-                })
+                Err(self.unavailable(error))
             }
         }
     }
 
-    fn prepared(&self, policies: &Arc<PolicySet>) -> Result<Arc<Prepared>, StoreError> {
+    pub(crate) fn unavailable(&self, error: &StoreError) -> CheckError {
+        CheckError::StoreUnavailable {
+            region: self.region.clone(),
+            reason: error.to_string(),
+            outcome_unknown: error.outcome_unknown(),
+        }
+    }
+
+    pub(crate) fn prepared(&self, policies: &Arc<PolicySet>) -> Result<Arc<Prepared>, StoreError> {
         let regime = self.shared.regime.load();
         let Some(regime) = regime.as_ref() else {
             return Err(StoreError::NotSent("not in contact with the store".into()));
@@ -141,14 +153,36 @@ impl<S> Engine<S> {
     pub(crate) fn passes(&self, plan: &Plan, group: usize, said: &Said) -> bool {
         match said {
             Said::Decided { decided, .. } => decided.admitted,
+            Said::Failed(StoreError::RequestIdReused) | Said::Unread => false,
             Said::Failed(error) => plan
                 .members(group)
-                .all(|m| self.on_failure(plan.policy(m), error).is_ok()),
-            Said::Unread => false,
+                .all(|m| self.on_failure(plan, m, error).is_ok()),
         }
     }
 
-    fn conclude(&self, plan: &Plan, said: &[Said]) -> Result<Decision, CheckError> {
+    /// The decision on a request that no policy matches.
+    fn unlimited(&self) -> Decision {
+        Decision {
+            allowed: true,
+            region: self.region.clone(),
+            decided_at: self.anchor(),
+            limits: Vec::new(),
+            reservation: None,
+            replayed: false,
+        }
+    }
+
+    fn conclude(
+        &self,
+        plan: &Plan,
+        prepared: &Prepared,
+        round: &Round,
+    ) -> Result<Decision, CheckError> {
+        if round.is_reused() {
+            return Err(CheckError::RequestIdReused);
+        }
+        self.remember_refusals(plan, prepared, round);
+        let said = &round.said;
         let allowed = said
             .iter()
             .enumerate()
@@ -157,31 +191,47 @@ impl<S> Engine<S> {
             .iter()
             .any(|s| matches!(s, Said::Failed(error) if error.outcome_unknown()));
         let mut limits = Vec::with_capacity(plan.matched.len());
+        let mut slots = Vec::new();
         for matched in &plan.matched {
-            let policy = plan.policy(matched);
             limits.push(match &said[matched.group] {
                 Said::Decided { decided, returned } => {
                     let told = Told::new(plan, matched, decided, returned);
-                    if !plan.peek {
+                    if !plan.peek && !round.replayed {
                         self.note_pressure(plan, matched, &told);
+                    }
+                    if told.fits && plan.takes_slots(matched) {
+                        slots.push(&matched.key);
                     }
                     self.report(plan, matched, &told, allowed)
                 }
                 Said::Failed(error) => self
-                    .on_failure(policy, error)
+                    .on_failure(plan, matched, error)
                     .map_err(|error| error.or_unknown(unknown))?,
-                Said::Unread => unmetered(policy, Outcome::NotCharged),
+                Said::Unread => unmetered(plan, matched, Outcome::NotCharged),
             });
         }
         let decided_at = said.iter().filter_map(|s| match s {
             Said::Decided { decided, .. } => Some(decided.now),
             Said::Failed(_) | Said::Unread => None,
         });
+        let holds_slots = allowed && !plan.peek && !slots.is_empty();
+        let life = prepared.regime().state.life;
         Ok(Decision {
             allowed,
             region: self.region.clone(),
             decided_at: decided_at.max().unwrap_or_else(|| self.anchor()),
             limits,
+            reservation: holds_slots.then(|| Reservation::new(life, round.id, slots).to_token()),
+            replayed: round.replayed,
+        })
+    }
+
+    /// What is answered where the store can't be asked at all.
+    fn without_store(&self, plan: &Plan, error: &StoreError) -> Result<Decision, CheckError> {
+        let limits = plan.matched.iter().map(|m| self.on_failure(plan, m, error));
+        Ok(Decision {
+            limits: limits.collect::<Result<_, _>>()?,
+            ..self.unlimited()
         })
     }
 
@@ -192,7 +242,7 @@ impl<S> Engine<S> {
     }
 
     /// Waits a little for another regime than `seen`.
-    async fn regime_changes(&self, seen: &Arc<Regime>) -> bool {
+    pub(crate) async fn regime_changes(&self, seen: &Arc<Regime>) -> bool {
         let change = async {
             loop {
                 let regime = self.shared.regime.load_full();
@@ -225,16 +275,16 @@ impl<S: Store> Engine<S> {
         loop {
             let plan = Plan::new(self.policies(), &request)?;
             if plan.matched.is_empty() {
-                return self.conclude(&plan, &[]);
+                return Ok(self.unlimited());
             }
             let prepared = match self.prepared(&plan.policies) {
                 Ok(prepared) => prepared,
-                Err(error) => {
-                    let failed = plan.groups.iter().map(|_| Said::Failed(error.clone()));
-                    return self.conclude(&plan, &failed.collect::<Vec<_>>());
-                }
+                Err(error) => return self.without_store(&plan, &error),
             };
             self.let_go(&plan, &prepared, &held).await;
+            if let Some(refusal) = self.refuse(&plan, &prepared) {
+                return Ok(refusal);
+            }
             let round = self.decide(&plan, &prepared).await;
             if may_ask_again
                 && round.turned_away().is_some()
@@ -245,7 +295,7 @@ impl<S: Store> Engine<S> {
                 continue;
             }
             self.let_go(&plan, &prepared, &round.held).await;
-            return self.conclude(&plan, &round.said);
+            return self.conclude(&plan, &prepared, &round);
         }
     }
 }

@@ -4,10 +4,14 @@
 //! comes from the sync side through [`Shared`], and what the sync side should look at goes back the same way.
 
 mod charge;
+mod denied;
 mod engine;
 mod outlook;
 mod plan;
 mod prepared;
+mod recall;
+mod release;
+mod remember;
 mod report;
 pub mod request;
 #[cfg(test)]
@@ -15,7 +19,11 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use denied::{DENIED_MAX, DeniedCache, TELL_AFTER_MS};
 pub use engine::{Engine, Pressure, Shared};
 pub use outlook::Outlook;
 pub use plan::{MATCHES_MAX, MAX_COST};
-pub use request::{CheckError, CheckRequest, DecidedBy, Decision, LimitReport, Outcome};
+pub use recall::{FLUSH_MAX, SURE_MAX_MS, UNSURE_MS};
+pub use request::{
+    CheckError, CheckRequest, DecidedBy, Decision, LimitReport, MAX_REQUEST_ID_BYTES, Outcome,
+};

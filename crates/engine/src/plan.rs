@@ -1,12 +1,16 @@
 //! What a request is to be charged, and where: the policies that match it, by partition.
 
 use crate::prepared::Prepared;
-use crate::request::{CheckError, CheckRequest};
+use crate::remember::content_of;
+use crate::request::{CheckError, CheckRequest, MAX_REQUEST_ID_BYTES};
 use apportion_core::key::check_attributes;
-use apportion_core::meter::Rule;
+use apportion_core::meter::{Member, reserve};
+use apportion_core::policy::Standing;
 use apportion_core::schedule::{EXACT, MICRO};
-use apportion_core::{Key, KeyError, Partition, Policy, PolicySet};
+use apportion_core::{Algorithm, Key, KeyError, Limits, Partition, Policy, PolicySet};
 use apportion_store::Charge;
+use icu_normalizer::ComposingNormalizerBorrowed;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Units that one request can cost: in micro-units Lua still counts them exactly.
@@ -20,12 +24,29 @@ pub(crate) struct Plan {
     /// In units.
     pub(crate) cost: u64,
     pub(crate) peek: bool,
+    /// How it is known again.
+    pub(crate) name: Option<Name>,
     /// In the order of the file.
     pub(crate) matched: Vec<Matched>,
-    /// No two the same.
-    pub(crate) groups: Vec<Partition>,
+    /// No two of the same partition.
+    pub(crate) groups: Vec<Group>,
     /// The group that is charged last, without a hold.
     pub(crate) last: usize,
+}
+
+/// What the caller calls a request, and a digest of all that is asked.
+#[derive(Debug)]
+pub(crate) struct Name {
+    pub(crate) id: String,
+    pub(crate) content: u128,
+}
+
+/// What is charged in one partition.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) partition: Partition,
+    /// Which of `matched`, in the order of the charges: what is cheapest to decide comes first.
+    order: Vec<usize>,
 }
 
 /// A policy that matches the request.
@@ -34,6 +55,10 @@ pub(crate) struct Matched {
     /// Where the policy stands in the set.
     pub(crate) index: usize,
     pub(crate) key: Key,
+    /// Those that apply to the request.
+    pub(crate) limits: Limits,
+    pub(crate) standing: Standing,
+    pub(crate) member: Option<Member>,
     pub(crate) group: usize,
     /// Which of its group's charges is this one's.
     pub(crate) place: usize,
@@ -46,41 +71,33 @@ impl Plan {
     ) -> Result<Self, CheckError> {
         let cost = request.cost;
         if !(1..=MAX_COST).contains(&cost) {
-            return Err(invalid("cost", format!("{cost}; expected 1 to {MAX_COST}")));
+            let message = format!("{cost}; expected 1 to {MAX_COST}");
+            return Err(CheckError::invalid("cost", message));
         }
         check_attributes(&request.attributes).map_err(bad_attributes)?;
         let mut plan = Self {
             cost,
             peek: request.peek,
+            name: None,
             matched: Vec::new(),
             groups: Vec::new(),
             last: 0,
             policies: policies.clone(),
         };
         for (index, policy) in policies.policies.iter().enumerate() {
-            if !policy.matches(&request.attributes) {
-                continue;
+            if policy.matches(&request.attributes) {
+                plan.add(index, policy, request)?;
             }
-            let capacity = policy.capacity();
-            if cost > capacity && !policy.shadow {
-                return Err(invalid(
-                    "cost",
-                    format!(
-                        "{cost} is above the capacity of policy {:?}, which is {capacity}",
-                        policy.name
-                    ),
-                ));
-            }
-            if plan.matched.len() == MATCHES_MAX {
-                return Err(invalid(
-                    "attributes",
-                    format!("more than {MATCHES_MAX} policies match"),
-                ));
-            }
-            let key = Key::of(policy, &request.attributes).map_err(bad_attributes)?;
-            plan.add(index, key);
         }
+        plan.put_in_order();
         plan.last = plan.widest();
+        if let Some(id) = request.request_id.as_ref() {
+            check_request_id(id)?;
+            plan.name = (!request.peek).then(|| Name {
+                id: id.clone(),
+                content: content_of(request, plan.matched.iter().map(|m| m.key.policy_id())),
+            });
+        }
         Ok(plan)
     }
 
@@ -90,42 +107,116 @@ impl Plan {
 
     /// The policies of a group, in the order of its charges.
     pub(crate) fn members(&self, group: usize) -> impl Iterator<Item = &Matched> {
-        self.matched.iter().filter(move |m| m.group == group)
+        self.groups[group].order.iter().map(|i| &self.matched[*i])
     }
 
     pub(crate) fn charges(&self, group: usize, prepared: &Prepared) -> Vec<Charge> {
         let charge = |matched: &Matched| {
             let policy = self.policy(matched);
-            let rule = prepared.rule(matched.index).clone();
             Charge {
                 key: matched.key.clone(),
-                cost: match rule {
-                    Rule::Bucket { .. } => self.cost * MICRO,
-                    Rule::Window { .. } => self.cost,
-                },
-                rule,
-                units: self.cost,
+                rule: prepared.rule(matched.index, matched.limits),
+                cost: self.cost_of(matched),
+                units: self.units_of(matched),
+                reserve_ppm: matched.reserve_ppm(),
+                denied: 0,
                 usage_ms: policy.usage_ms,
                 shadow: policy.shadow,
+                newcomers_max: policy.new_subjects_per_s,
+                member: matched.member.clone(),
             }
         };
         self.members(group).map(charge).collect()
     }
 
-    fn add(&mut self, index: usize, key: Key) {
+    /// Whole units that the policy charges for the request.
+    pub(crate) fn units_of(&self, matched: &Matched) -> u64 {
+        match matched.standing {
+            Standing::Leaves { .. } => self.cost,
+            Standing::Exempt => 0,
+        }
+    }
+
+    /// The same in the units of the policy's rule.
+    pub(crate) fn cost_of(&self, matched: &Matched) -> u64 {
+        match self.policy(matched).algorithm.is_bucket() {
+            true => self.units_of(matched) * MICRO,
+            false => self.units_of(matched),
+        }
+    }
+
+    /// What has to be there of `of`, in the units of the rule: the cost, and what the request's class leaves.
+    pub(crate) fn need_of(&self, matched: &Matched, of: u64) -> u64 {
+        match self.cost_of(matched) {
+            0 => 0,
+            cost => cost + reserve(of, matched.reserve_ppm()),
+        }
+    }
+
+    /// Whether the request takes slots of the policy if it is admitted.
+    pub(crate) fn takes_slots(&self, matched: &Matched) -> bool {
+        self.units_of(matched) > 0 && is_slots(self.policy(matched))
+    }
+
+    fn add(
+        &mut self,
+        index: usize,
+        policy: &Policy,
+        request: &CheckRequest,
+    ) -> Result<(), CheckError> {
+        let limits = policy.limits_of(&request.attributes);
+        let standing = policy.standing_of(request.priority.as_deref());
+        let capacity = limits.capacity(&policy.algorithm);
+        if request.cost > capacity && !policy.shadow && standing != Standing::Exempt {
+            let message = format!(
+                "{} is above the capacity of policy {:?}, which is {capacity}",
+                request.cost, policy.name
+            );
+            return Err(CheckError::invalid("cost", message));
+        }
+        if self.matched.len() == MATCHES_MAX {
+            let message = format!("more than {MATCHES_MAX} policies match");
+            return Err(CheckError::invalid("attributes", message));
+        }
+        let key = Key::of(policy, &request.attributes, &self.policies.subject_hash)
+            .map_err(bad_attributes)?;
         let partition = key.partition();
-        let group = self.groups.iter().position(|p| *p == partition);
+        let group = self.groups.iter().position(|g| g.partition == partition);
         let group = group.unwrap_or_else(|| {
-            self.groups.push(partition);
+            self.groups.push(Group {
+                partition,
+                order: Vec::new(),
+            });
             self.groups.len() - 1
         });
-        let place = self.members(group).count();
+        self.groups[group].order.push(self.matched.len());
         self.matched.push(Matched {
             index,
             key,
+            limits,
+            standing,
+            member: match standing {
+                Standing::Leaves { .. } => {
+                    policy.member_of(&request.attributes, &self.policies.subject_hash)
+                }
+                Standing::Exempt => None,
+            },
             group,
-            place,
+            place: 0,
         });
+        Ok(())
+    }
+
+    fn put_in_order(&mut self) {
+        let policies = &self.policies.policies;
+        for group in &mut self.groups {
+            let matched = &mut self.matched;
+            let effort = |i: &usize| effort(&policies[matched[*i].index].algorithm);
+            group.order.sort_by_key(effort);
+            for (place, i) in group.order.iter().enumerate() {
+                matched[*i].place = place;
+            }
+        }
     }
 
     /// The group with the widest subject. It sees the most requests at a time, and a meter can have so many holds.
@@ -135,10 +226,53 @@ impl Plan {
     }
 }
 
-fn invalid(field: &'static str, message: String) -> CheckError {
-    CheckError::Invalid { field, message }
+// === impl Matched ===
+
+impl Matched {
+    pub(crate) fn reserve_ppm(&self) -> u32 {
+        match self.standing {
+            Standing::Leaves { ppm } => ppm,
+            Standing::Exempt => 0,
+        }
+    }
+}
+
+/// What a decision costs a store, by rank.
+const fn effort(algorithm: &Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::TokenBucket { .. } | Algorithm::Gcra { .. } => 0,
+        Algorithm::FixedWindow { .. } => 1,
+        Algorithm::SlidingWindow { .. } => 2,
+        Algorithm::Concurrency { .. } => 3,
+        Algorithm::SlidingLog { .. } => 4,
+    }
+}
+
+pub(crate) const fn is_slots(policy: &Policy) -> bool {
+    matches!(policy.algorithm, Algorithm::Concurrency { .. })
+}
+
+/// Unicode's composed form (NFC), as in keys.
+pub(crate) fn composed(text: &str) -> Cow<'_, str> {
+    const NFC: ComposingNormalizerBorrowed<'static> = ComposingNormalizerBorrowed::new_nfc();
+    match text.is_ascii() {
+        true => Cow::Borrowed(text),
+        false => NFC.normalize(text),
+    }
+}
+
+fn check_request_id(id: &str) -> Result<(), CheckError> {
+    let is_printable = |b: u8| b == b' ' || b.is_ascii_graphic();
+    if !(1..=MAX_REQUEST_ID_BYTES).contains(&id.len()) || !id.bytes().all(is_printable) {
+        let message = format!(
+            "{} bytes; expected 1 to {MAX_REQUEST_ID_BYTES} printable ASCII characters",
+            id.len()
+        );
+        return Err(CheckError::invalid("request_id", message));
+    }
+    Ok(())
 }
 
 fn bad_attributes(error: KeyError) -> CheckError {
-    invalid("attributes", error.to_string())
+    CheckError::invalid("attributes", error.to_string())
 }

@@ -2,8 +2,9 @@
 
 use apportion_core::fence::Fence;
 use apportion_core::meter::Rule;
-use apportion_core::{PolicySet, Regime};
-use std::sync::Arc;
+use apportion_core::{Limits, Policy, PolicySet, Regime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// A regime with the rules that it makes of a policy set.
 #[derive(Debug)]
@@ -11,9 +12,24 @@ pub(crate) struct Prepared {
     regime: Arc<Regime>,
     policies: Arc<PolicySet>,
     fence: Fence,
-    /// In the order of `policies`.
-    rules: Arc<[Rule]>,
+    rules: Arc<RuleSet>,
 }
+
+/// All rules of a policy set.
+#[derive(Debug)]
+pub(crate) struct RuleSet {
+    /// No two sets in this process have the same.
+    number: u64,
+    /// A request may be charged in more than one partition.
+    spans: bool,
+    /// In the order of the policies.
+    of: Vec<PolicyRules>,
+}
+
+/// A policy's rule for all limits that it has: its own, those of its plans and its overrides. Each is made when it is
+/// first asked for.
+#[derive(Debug)]
+struct PolicyRules(Vec<(Limits, OnceLock<Arc<Rule>>)>);
 
 impl Prepared {
     /// Takes over the rules of `before` where nothing that they follow from has changed: the anchor moves every
@@ -23,17 +39,16 @@ impl Prepared {
         policies: &Arc<PolicySet>,
         before: Option<&Self>,
     ) -> Self {
-        let work_out = || policies.policies.iter().map(|policy| regime.rule(policy));
         let same = before.filter(|b| Arc::ptr_eq(&b.policies, policies) && b.has_rules_of(regime));
         let rules = match same {
             Some(before) => {
                 debug_assert!(
-                    before.rules.iter().cloned().eq(work_out()),
+                    before.rules.are_of(regime, policies),
                     "has_rules_of knows all that a rule follows from"
                 );
                 before.rules.clone()
             }
-            None => work_out().collect(),
+            None => Arc::new(RuleSet::new(policies)),
         };
         Self {
             fence: regime.fence(),
@@ -55,9 +70,22 @@ impl Prepared {
         self.fence
     }
 
-    /// The rule of the policy at `index` in the set.
-    pub(crate) fn rule(&self, index: usize) -> &Rule {
-        &self.rules[index]
+    /// The rule of the policy at `index` in the set, under limits that it has for somebody.
+    pub(crate) fn rule(&self, index: usize, limits: Limits) -> Arc<Rule> {
+        let make = || Arc::new(self.regime.rule(&self.policies.policies[index], limits));
+        match self.rules.of[index].find(limits) {
+            Some(made) => made.get_or_init(make).clone(),
+            None => make(),
+        }
+    }
+
+    /// Changes whenever any rule may have.
+    pub(crate) fn number(&self) -> u64 {
+        self.rules.number
+    }
+
+    pub(crate) fn spans(&self) -> bool {
+        self.rules.spans
     }
 
     fn has_rules_of(&self, regime: &Regime) -> bool {
@@ -69,6 +97,50 @@ impl Prepared {
             && ours.epoch_began == theirs.epoch_began
             && ours.standing == theirs.standing
             && self.regime.timing == regime.timing
+    }
+}
+
+// === impl RuleSet ===
+
+impl RuleSet {
+    fn new(policies: &PolicySet) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let policies = &policies.policies;
+        let first = policies.first().and_then(|p| p.key.first());
+        let in_one = |p: &Arc<Policy>| first.is_some() && p.key.first() == first;
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            spans: policies.len() > 1 && !policies.iter().all(in_one),
+            of: policies.iter().map(|p| PolicyRules::new(p)).collect(),
+        }
+    }
+
+    fn are_of(&self, regime: &Regime, policies: &PolicySet) -> bool {
+        let mut of = self.of.iter().zip(&policies.policies);
+        of.all(|(rules, policy)| {
+            let mut made = rules
+                .0
+                .iter()
+                .filter_map(|(l, rule)| Some((*l, rule.get()?)));
+            made.all(|(limits, rule)| **rule == regime.rule(policy, limits))
+        })
+    }
+}
+
+// === impl PolicyRules ===
+
+impl PolicyRules {
+    fn new(policy: &Policy) -> Self {
+        let mut limits = policy.tiers();
+        limits.extend(policy.overrides.iter().map(|(_, limits)| limits));
+        limits.sort_unstable();
+        limits.dedup();
+        Self(limits.into_iter().map(|l| (l, OnceLock::new())).collect())
+    }
+
+    fn find(&self, limits: Limits) -> Option<&OnceLock<Arc<Rule>>> {
+        let found = self.0.binary_search_by_key(&limits, |(l, _)| *l).ok()?;
+        Some(&self.0[found].1)
     }
 }
 
@@ -91,16 +163,27 @@ mod tests {
         })
     }
 
+    fn rules(prepared: &Prepared) -> Vec<Arc<Rule>> {
+        let policies = prepared.policies.policies.iter().enumerate();
+        policies.map(|(i, p)| prepared.rule(i, p.limits)).collect()
+    }
+
     #[test]
     fn rules_outlive_an_anchor_and_no_more() {
         let two = testing::BUCKET_AND_POOL.replace("[\"us-east\"]", "[\"us-east\", \"eu-west\"]");
         let policies = testing::policies(&two);
         let regime = Arc::new(regime_at("us-east", StoreMs(1_000_000), policies.revision));
         let before = Prepared::new(&regime, &policies, None);
+        let made = rules(&before);
 
         let anchored = changed(&regime, |state| state.anchor = StoreMs(1_001_000));
         let after = Prepared::new(&anchored, &policies, Some(&before));
-        assert!(Arc::ptr_eq(&before.rules, &after.rules));
+        assert!(
+            made.iter()
+                .zip(rules(&after))
+                .all(|(a, b)| Arc::ptr_eq(a, &b))
+        );
+        assert_eq!(before.number(), after.number());
 
         let epoch = changed(&regime, |state| {
             state.epoch.0 += 1;
@@ -109,10 +192,23 @@ mod tests {
         let later = changed(&regime, |state| state.standing = Standing::Later);
         for regime in [&epoch, &later] {
             let after = Prepared::new(regime, &policies, Some(&before));
-            assert_ne!(before.rules, after.rules);
+            assert_ne!(made, rules(&after));
+            assert_ne!(before.number(), after.number());
         }
         let others = testing::policies(&two.replace("= 60", "= 61"));
         let after = Prepared::new(&regime, &others, Some(&before));
-        assert_ne!(before.rules, after.rules);
+        assert_ne!(made, rules(&after));
+        assert_ne!(before.number(), after.number());
+    }
+
+    #[test]
+    fn requests_span_partitions_where_subjects_begin_differently() {
+        let regime = Arc::new(regime_at("us-east", StoreMs(1_000_000), 1));
+        let spans = |text: &str| Prepared::new(&regime, &testing::policies(text), None).spans();
+        assert!(spans(testing::BUCKET_AND_POOL));
+        let by_tenant = testing::BUCKET_AND_POOL.replace("key = []", "key = [\"tenant\", \"x\"]");
+        assert!(!spans(&by_tenant));
+        let without = testing::BUCKET_AND_POOL.replace("key = [\"tenant\"]", "key = []");
+        assert!(spans(&without), "what has no subject is found by its name");
     }
 }

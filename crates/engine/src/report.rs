@@ -1,24 +1,28 @@
 //! What is answered for each policy: from a meter's reading to numbers that a caller can go by.
 
 use crate::engine::{Engine, Pressure};
-use crate::plan::{Matched, Plan};
+use crate::plan::{Matched, Plan, is_slots};
 use crate::request::{DecidedBy, LimitReport, Outcome};
-use apportion_core::meter::{Reading, label_bounds};
+use apportion_core::meter::{Reading, reserve};
 use apportion_core::schedule::MICRO;
 use apportion_core::{Algorithm, Policy, StoreMs};
-use apportion_store::{Answer, Decided};
-use std::sync::Arc;
+use apportion_store::{Answer, Decided, NEWCOMERS_MS};
 
 /// Less than this part of what is in force is left: time to look for more.
 const LOW_PERCENT: u64 = 20;
+/// A slot may be released at any time: it is asked for again after so long at the latest.
+const SLOT_RETRY_MS: u64 = 1_000;
 
 /// What a meter said, in its own units.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Told {
     pub(crate) now: StoreMs,
     pub(crate) fits: bool,
+    pub(crate) crowded: bool,
     pub(crate) reading: Reading,
 }
+
+// === impl Told ===
 
 impl Told {
     /// What `matched` was answered; a charge that was put back afterwards is there again.
@@ -28,18 +32,49 @@ impl Told {
         decided: &Decided,
         returned: &[bool],
     ) -> Self {
-        let Answer { fits, mut reading } = decided.answers[matched.place];
+        let Answer {
+            fits,
+            crowded,
+            mut reading,
+        } = decided.answers[matched.place];
         if returned.get(matched.place) == Some(&true) {
+            let cost = plan.cost_of(matched);
             match &mut reading {
-                Reading::Bucket { spendable, .. } => *spendable += plan.cost * MICRO,
-                Reading::Window { used, .. } => *used = used.saturating_sub(plan.cost),
+                Reading::Bucket { spendable, .. } => *spendable += cost,
+                Reading::Window { used, .. } => *used = used.saturating_sub(cost),
+                Reading::Units { available, .. } => *available += cost,
             }
         }
         Self {
             now: decided.now,
             fits,
+            crowded,
             reading,
         }
+    }
+
+    /// What it would say `ms` later, if only time has passed.
+    pub(crate) fn after(&self, ms: u64) -> Self {
+        let mut told = self.clone();
+        told.now = self.now.plus(ms);
+        match &mut told.reading {
+            Reading::Bucket {
+                spendable,
+                held,
+                flow,
+            } => {
+                let room = flow.cap.saturating_sub(*held).saturating_sub(*spendable);
+                *spendable += flow.gain(ms, room);
+            }
+            Reading::Window { .. } => {}
+            Reading::Units {
+                retry_ms, reset_ms, ..
+            } => {
+                *retry_ms = retry_ms.map(|retry_ms| retry_ms.saturating_sub(ms));
+                *reset_ms = reset_ms.saturating_sub(ms);
+            }
+        }
+        told
     }
 }
 
@@ -58,59 +93,95 @@ impl<S> Engine<S> {
             (false, _) if policy.shadow => Outcome::ShadowRefused,
             (false, _) => Outcome::Refused,
         };
-        let may_get_more = plan.policies.regions.len() > 1;
-        let (remaining, reset_ms, wait_ms) = match told.reading {
-            Reading::Bucket {
-                spendable, flow, ..
-            } => {
-                let cost = plan.cost * MICRO;
-                let refill_ms = flow.time_for(flow.cap.saturating_sub(spendable));
-                let wait_ms = (cost <= flow.cap)
-                    .then(|| flow.time_for(cost.saturating_sub(spendable)))
-                    .flatten()
-                    // It takes another share, or another span: the next round may bring either.
-                    .unwrap_or(self.interval_ms());
-                let wait_ms = match may_get_more {
-                    true => wait_ms.min(self.interval_ms()),
-                    false => wait_ms,
-                };
-                let reset_ms = refill_ms.unwrap_or(self.interval_ms());
-                (spendable / MICRO, reset_ms, wait_ms)
-            }
-            Reading::Window { label, .. } => {
-                let left_ms = time_left(policy, label, told.now);
-                let wait_ms = match may_get_more && !self.is_exhausted(&matched.key, label) {
-                    true => left_ms.min(self.interval_ms()),
-                    false => left_ms,
-                };
-                (told.reading.available(), left_ms, wait_ms)
-            }
+        let of = told.reading.of();
+        let reserved = reserve(of, matched.reserve_ppm());
+        let available = told.reading.available();
+        let left = available.saturating_sub(reserved);
+        let retry_after_ms = match told.fits {
+            true => 0,
+            false => self.wait_ms(plan, matched, told).max(1),
         };
         LimitReport {
             policy: policy.clone(),
             outcome,
-            limit: policy.limit(),
-            remaining,
-            reset_ms,
-            retry_after_ms: if told.fits { 0 } else { wait_ms.max(1) },
+            limit: matched.limits.limit,
+            remaining: if policy.algorithm.is_bucket() {
+                left / MICRO
+            } else {
+                left
+            },
+            reset_ms: match told.reading {
+                Reading::Bucket {
+                    spendable, flow, ..
+                } => {
+                    let refill_ms = flow.time_for(flow.cap.saturating_sub(spendable));
+                    refill_ms.unwrap_or(self.interval_ms())
+                }
+                Reading::Window { label, .. } => time_left(policy, label, told.now),
+                Reading::Units { reset_ms, .. } => reset_ms,
+            },
+            retry_after_ms,
             decided_by: DecidedBy::Store,
+            crowded: told.crowded,
         }
     }
 
-    /// Tells the sync side of a key that ran out of rights or is about to.
+    /// How long until the region could admit what it refused.
+    fn wait_ms(&self, plan: &Plan, matched: &Matched, told: &Told) -> u64 {
+        let policy = plan.policy(matched);
+        let interval_ms = self.interval_ms();
+        let need = plan.need_of(matched, told.reading.of());
+        let may_get_more = plan.policies.regions.len() > 1;
+        let at_most = |ms: u64, may: bool| if may { ms.min(interval_ms) } else { ms };
+        let wait_ms = match told.reading {
+            // Not for want of units.
+            _ if need <= told.reading.available() => 0,
+            Reading::Bucket {
+                spendable, flow, ..
+            } => {
+                let refill_ms = (need <= flow.cap).then(|| flow.time_for(need - spendable));
+                // It takes another share, or another span: the next round may bring either.
+                at_most(refill_ms.flatten().unwrap_or(interval_ms), may_get_more)
+            }
+            Reading::Window { label, .. } => {
+                let may_get_more = may_get_more && !self.is_exhausted(&matched.key, label);
+                at_most(time_left(policy, label, told.now), may_get_more)
+            }
+            Reading::Units {
+                retry_ms, reset_ms, ..
+            } if is_slots(policy) => retry_ms.unwrap_or(reset_ms).min(SLOT_RETRY_MS),
+            Reading::Units {
+                retry_ms, reset_ms, ..
+            } => match retry_ms {
+                Some(retry_ms) => at_most(retry_ms, may_get_more),
+                None if may_get_more || reset_ms == 0 => interval_ms,
+                None => reset_ms,
+            },
+        };
+        match told.crowded {
+            true => wait_ms.max(NEWCOMERS_MS - told.now.0 % NEWCOMERS_MS),
+            false => wait_ms,
+        }
+    }
+
+    /// Tells the sync side of a key that ran out of rights or is about to. Slots aren't traded.
     pub(crate) fn note_pressure(&self, plan: &Plan, matched: &Matched, told: &Told) {
         let policy = plan.policy(matched);
-        let (cost, in_force, label) = match told.reading {
-            Reading::Bucket { flow, .. } => (plan.cost * MICRO, flow.cap, None),
-            Reading::Window { rights, label, .. } => (plan.cost, rights, Some(label)),
-        };
-        let refused = !told.fits && !told.reading.admits(cost);
-        let left = u128::from(told.reading.available()) * 100;
+        if is_slots(policy) {
+            return;
+        }
+        let (in_force, available) = (told.reading.of(), told.reading.available());
+        let refused = !told.fits && plan.need_of(matched, in_force) > available;
+        let left = u128::from(available) * 100;
         if refused || left < u128::from(in_force) * u128::from(LOW_PERCENT) {
             self.press(Pressure {
                 policy: policy.clone(),
+                limits: matched.limits,
                 key: matched.key.clone(),
-                label,
+                label: match told.reading {
+                    Reading::Window { label, .. } => Some(label),
+                    Reading::Bucket { .. } | Reading::Units { .. } => None,
+                },
                 refused,
             });
         }
@@ -118,21 +189,23 @@ impl<S> Engine<S> {
 }
 
 /// A report of a policy that no meter spoke for.
-pub(crate) fn unmetered(policy: &Arc<Policy>, outcome: Outcome) -> LimitReport {
+pub(crate) fn unmetered(plan: &Plan, matched: &Matched, outcome: Outcome) -> LimitReport {
     LimitReport {
-        policy: policy.clone(),
+        policy: plan.policy(matched).clone(),
         outcome,
-        limit: policy.limit(),
+        limit: matched.limits.limit,
         remaining: 0,
         reset_ms: 0,
         retry_after_ms: 0,
         decided_by: DecidedBy::FailureMode,
+        crowded: false,
     }
 }
 
-fn time_left(policy: &Policy, label: u64, now: StoreMs) -> u64 {
+/// How long the window `label` of a policy goes on.
+pub(crate) fn time_left(policy: &Policy, label: u64, now: StoreMs) -> u64 {
     match policy.algorithm {
-        Algorithm::FixedWindow { per_ms, .. } => label_bounds(label, per_ms).1.since(now),
-        Algorithm::TokenBucket { .. } => 0,
+        Algorithm::FixedWindow { period } => period.bounds(label).1.since(now),
+        _ => 0,
     }
 }

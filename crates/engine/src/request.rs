@@ -3,12 +3,20 @@
 use apportion_core::{Attributes, Policy, Region, StoreMs};
 use std::sync::Arc;
 
+/// Longest name that a caller gives a request, bytes.
+pub const MAX_REQUEST_ID_BYTES: usize = 128;
+
 /// One question: may this request pass?
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CheckRequest {
     pub attributes: Attributes,
     /// Units to charge, at least 1.
     pub cost: u64,
+    /// The class of policies that have classes.
+    pub priority: Option<String>,
+    /// Names the request, so that a retry is charged once: 1 to [`MAX_REQUEST_ID_BYTES`] of printable ASCII. Means nothing
+    /// with `peek`.
+    pub request_id: Option<String>,
     /// Ask without consuming.
     pub peek: bool,
 }
@@ -22,6 +30,10 @@ pub struct Decision {
     pub decided_at: StoreMs,
     /// One for each matching policy, in the order of the file.
     pub limits: Vec<LimitReport>,
+    /// Names the slots that were taken; to be given to [`Engine::release`](crate::Engine::release) when the work is done.
+    pub reservation: Option<String>,
+    /// This is what the request with this `request_id` was answered before; nothing was charged now.
+    pub replayed: bool,
 }
 
 /// What one policy said.
@@ -29,15 +41,17 @@ pub struct Decision {
 pub struct LimitReport {
     pub policy: Arc<Policy>,
     pub outcome: Outcome,
-    /// The customer's global limit, in units.
+    /// The customer's global limit, in units: the one that applied to this request.
     pub limit: u64,
-    /// What this region can admit now, in whole units.
+    /// What this region can admit now of the request's class, in whole units.
     pub remaining: u64,
     /// Time to full quota.
     pub reset_ms: u64,
     /// Earliest time at which this region could admit; 0 where it did.
     pub retry_after_ms: u64,
     pub decided_by: DecidedBy,
+    /// It was refused because too many subjects were new in this second.
+    pub crowded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +67,8 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecidedBy {
     Store,
+    /// This node, by what the store has refused before.
+    DeniedCache,
     FailureMode,
 }
 
@@ -65,6 +81,11 @@ pub enum CheckError {
         field: &'static str,
         message: String,
     },
+    /// Nothing was charged.
+    #[error(
+        "request_id: it was used for another request, or other policies match the request now; expected a name that is new"
+    )]
+    RequestIdReused,
     /// A policy that fails closed matches, and its store is out of reach or doesn't answer in time.
     /// `outcome_unknown`: the call may have been executed.
     #[error("the store of region {region} is out of reach: {reason}")]
@@ -78,6 +99,10 @@ pub enum CheckError {
 // === impl CheckError ===
 
 impl CheckError {
+    pub(crate) fn invalid(field: &'static str, message: String) -> Self {
+        Self::Invalid { field, message }
+    }
+
     /// The same, but unknown if anything else about the request is.
     pub(crate) fn or_unknown(self, unknown: bool) -> Self {
         match self {
@@ -90,7 +115,7 @@ impl CheckError {
                 reason,
                 outcome_unknown: outcome_unknown || unknown,
             },
-            invalid => invalid,
+            other => other,
         }
     }
 }

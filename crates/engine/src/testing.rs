@@ -1,10 +1,10 @@
 //! A region in one process for tests: an embedded store, a clock that is moved by hand, and faults between them.
 
-use crate::{CheckError, CheckRequest, Decision, Engine, Outlook, Pressure, Shared};
+use crate::{CheckError, CheckRequest, Decision, DeniedCache, Engine, Outlook, Pressure, Shared};
 use apportion_core::allotment::Timing;
 use apportion_core::fence::Span;
 use apportion_core::lives::{OnEmpty, RegionState};
-use apportion_core::{Key, Life, PolicySet, Regime, Region, StoreMs};
+use apportion_core::{Key, Life, Policy, PolicySet, Regime, Region, StoreMs};
 use apportion_store::{Memory, MemoryStore, Op, Reply, Store, StoreError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::VecDeque;
@@ -69,7 +69,11 @@ pub(crate) enum Fault {
 
 /// A region's first life, with `policies` as in a file.
 pub(crate) async fn open(region: &str, text: &str) -> Node {
-    let policies = policies(text);
+    open_with(region, policies(text)).await
+}
+
+/// The same with policies that are made here.
+pub(crate) async fn open_with(region: &str, policies: Arc<PolicySet>) -> Node {
     let clock = Arc::new(AtomicU64::new(START.0));
     let ticks = clock.clone();
     let inner = MemoryStore::new(Memory::new("test"), move || {
@@ -83,11 +87,24 @@ pub(crate) async fn open(region: &str, text: &str) -> Node {
         calls: Mutex::default(),
         faults: Mutex::default(),
     });
+    let denied = store.denied_cache();
+    node(region, policies, store, regime, denied)
+}
+
+/// A node of the region that `store` is of.
+fn node(
+    region: &str,
+    policies: Arc<PolicySet>,
+    store: Arc<TestStore>,
+    regime: Regime,
+    denied: DeniedCache,
+) -> Node {
     let (sender, pressure) = mpsc::channel(1_000);
     let shared = Shared {
         policies: Arc::new(ArcSwap::new(policies)),
         regime: Arc::new(ArcSwapOption::from_pointee(regime)),
         outlook: Arc::new(Outlook::default()),
+        denied: Arc::new(denied),
         look_again: Arc::new(Notify::new()),
         pressure: sender,
     };
@@ -107,6 +124,15 @@ pub(crate) async fn open(region: &str, text: &str) -> Node {
 
 pub(crate) fn policies(text: &str) -> Arc<PolicySet> {
     Arc::new(PolicySet::parse(text, "policies.toml").unwrap())
+}
+
+/// A file's policies, changed where the file can't say it yet.
+pub(crate) fn changed(text: &str, change: impl Fn(&mut Policy)) -> Arc<PolicySet> {
+    let mut set = (*policies(text)).clone();
+    for policy in &mut set.policies {
+        change(Arc::make_mut(policy));
+    }
+    Arc::new(set)
 }
 
 pub(crate) fn key(text: &str) -> Key {
@@ -156,7 +182,7 @@ pub(crate) fn ask(tenant: &str, cost: u64) -> CheckRequest {
     CheckRequest {
         attributes: [("tenant".to_owned(), tenant.to_owned())].into(),
         cost,
-        peek: false,
+        ..CheckRequest::default()
     }
 }
 
@@ -188,6 +214,28 @@ impl Node {
         })));
     }
 
+    /// Another node of the same region.
+    pub(crate) fn another(&self) -> Self {
+        self.beside(self.store.denied_cache())
+    }
+
+    /// The same, but it asks the store about every request.
+    pub(crate) fn forgetful(&self) -> Self {
+        self.beside(DeniedCache::off())
+    }
+
+    fn beside(&self, denied: DeniedCache) -> Self {
+        let policies = self.shared.policies.load_full();
+        let (region, regime) = (self.engine.region(), (*self.regime()).clone());
+        node(
+            region.as_str(),
+            policies,
+            self.store.clone(),
+            regime,
+            denied,
+        )
+    }
+
     pub(crate) async fn check(&self, tenant: &str, cost: u64) -> Decision {
         self.try_check(tenant, cost).await.unwrap()
     }
@@ -216,6 +264,12 @@ impl Node {
 impl TestStore {
     pub(crate) fn wait(&self, ms: u64) {
         self.clock.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    /// One that goes by this store's clock.
+    fn denied_cache(&self) -> DeniedCache {
+        let ticks = self.clock.clone();
+        DeniedCache::with_clock(move || ticks.load(Ordering::SeqCst))
     }
 
     /// What befalls the calls from now on, one after the other.

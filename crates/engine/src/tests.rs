@@ -1,10 +1,16 @@
 //! What the engine promises, on the embedded store under a clock that is moved by hand.
 
 mod across;
+mod denied;
 mod failing;
+mod limits;
 mod model;
+mod retry;
+mod slots;
 
-use crate::testing::{self, BUCKET_AND_POOL, INTERVAL_MS, Node, START, ask, open};
+use crate::testing::{
+    self, BUCKET_AND_POOL, INTERVAL_MS, Node, START, ask, changed, open, open_with,
+};
 use crate::*;
 use apportion_core::StoreMs;
 use std::sync::Arc;
@@ -206,7 +212,7 @@ async fn no_policy_means_no_limits() {
     let nothing = CheckRequest {
         attributes: Default::default(),
         cost: 1,
-        peek: false,
+        ..CheckRequest::default()
     };
     let decision = node.engine.check(nothing.clone()).await.unwrap();
     assert!(decision.allowed && decision.limits.is_empty());

@@ -14,6 +14,7 @@ pub(crate) struct Ask {
     pub(crate) attributes: Attributes,
     /// Left out: 1.
     pub(crate) cost: Option<u64>,
+    pub(crate) priority: Option<String>,
     pub(crate) request_id: Option<String>,
     pub(crate) peek: bool,
 }
@@ -35,15 +36,11 @@ impl Ask {
                 format!("{}, found {cost}", expected_cost()),
             ));
         }
-        if self.request_id.is_some() {
-            return Err(Failure::invalid(
-                "request_id",
-                "not supported yet: a retry would be charged twice",
-            ));
-        }
         Ok(CheckRequest {
             attributes: self.attributes,
             cost,
+            priority: self.priority,
+            request_id: self.request_id,
             peek: self.peek,
         })
     }

@@ -3,12 +3,16 @@
 //! A node that starts has understood both: what is wrong is said with its file and line, all of it at once.
 
 mod peers;
+mod secret;
 mod store;
 #[cfg(test)]
 mod tests;
 
 use self::peers::{compare_regions, read_peers};
+pub use self::secret::Secret;
+use self::secret::read_secret;
 use self::store::read_store;
+use apportion_core::key::SubjectHash;
 use apportion_core::policy::source::{self, Problem, Problems, Table, quote};
 use apportion_core::policy::{limits, region_name};
 use apportion_core::{PolicySet, Region, StoreMs};
@@ -32,6 +36,8 @@ pub struct RegionConfig {
     pub listen: Listen,
     pub store: StoreConfig,
     pub sync: SyncConfig,
+    /// What sensitive values are hashed with: the same secret in every region. `None`: none is given, and no policy needs one.
+    pub secret: Option<Secret>,
     /// The other regions of the policies file, each once.
     pub peers: Vec<Peer>,
     /// What is allowed but must be known; to be shown at start.
@@ -145,7 +151,9 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn read_region_file(root: &Table<'_>, directory: &Path) -> Option<(RegionConfig, PolicySet)> {
-    root.only(&["region", "policies", "listen", "store", "sync", "peers"]);
+    root.only(&[
+        "region", "policies", "listen", "store", "sync", "keys", "peers",
+    ]);
     let own = root.required("region", "the name of this region");
     let region = own.as_ref().and_then(region_name);
     let policies = read_policies(root, directory);
@@ -160,13 +168,20 @@ fn read_region_file(root: &Table<'_>, directory: &Path) -> Option<(RegionConfig,
     let alone = peers.as_ref().is_some_and(Vec::is_empty);
     let store = read_store(root, alone, &mut warnings);
     let sync = read_sync(root);
+    let secret = read_secret(root, directory, policies.as_ref().map(|(_, set)| set));
     let (path, set) = policies?;
+    let secret = secret?;
+    let set = match &secret {
+        Some(secret) => set.with_subject_hash(SubjectHash::new(secret.bytes())),
+        None => set,
+    };
     let config = RegionConfig {
         region: region?,
         policies: path,
         listen: listen?,
         store: store?,
         sync: sync?,
+        secret,
         peers: peers?.into_iter().map(|(_, peer)| peer).collect(),
         warnings,
     };

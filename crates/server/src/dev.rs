@@ -5,6 +5,7 @@ use crate::load::{self, LoadOptions};
 use crate::node::Parts;
 use crate::store::AnyStore;
 use crate::{Node, RunError, bind, end, metrics, run_faces, watch_for_misfit};
+use apportion_core::key::SubjectHash;
 use apportion_core::{PolicySet, Region};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -51,7 +52,9 @@ const BUILT_IN: &str = include_str!("../../../regions/policies.toml");
 /// # Errors
 /// Where the policies aren't for these regions, or a port is in use.
 pub async fn dev(options: DevOptions, shutdown: CancellationToken) -> Result<(), RunError> {
-    let policies = Arc::new(policies(&options)?);
+    // No secret, and the same in every run: with a Redis that stays, keys are to be found again.
+    let policies = policies(&options)?.with_subject_hash(SubjectHash::new(b"apportion dev"));
+    let policies = Arc::new(policies);
     for warning in &policies.warnings {
         warn!("{warning}");
     }

@@ -25,6 +25,8 @@ pub enum Failure {
     TooLarge { max_bytes: usize },
     #[error("the body did not arrive within {seconds} seconds")]
     TooSlow { seconds: u64 },
+    #[error("request_id: {0}")]
+    RequestIdReused(String),
     /// `outcome_unknown`: the call may have been executed.
     #[error("the store of region {region} is out of reach{}", if *.outcome_unknown { "; the request may have been charged" } else { "" })]
     StoreUnavailable {
@@ -85,6 +87,12 @@ impl Failure {
                 "The body did not arrive in time",
                 tonic::Code::DeadlineExceeded,
             ),
+            Self::RequestIdReused(_) => (
+                StatusCode::CONFLICT,
+                "REQUEST_ID_REUSED",
+                "The request id was used for another request",
+                tonic::Code::AlreadyExists,
+            ),
             Self::StoreUnavailable { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "STORE_UNAVAILABLE",
@@ -118,6 +126,7 @@ impl From<CheckError> for Failure {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::Invalid { field, message } => Self::invalid(field, message),
+            error @ CheckError::RequestIdReused { .. } => Self::RequestIdReused(error.to_string()),
             CheckError::StoreUnavailable {
                 region,
                 reason,

@@ -26,6 +26,9 @@ pub trait Limiter: Clone + Send + Sync + 'static {
         request: CheckRequest,
     ) -> impl Future<Output = Result<Decision, CheckError>> + Send;
 
+    /// Ends the slots that a check took; false where there was nothing (any more) to release.
+    fn release(&self, reservation: &str) -> impl Future<Output = Result<bool, CheckError>> + Send;
+
     /// The periods of `key` that begin in `[from, to)`, oldest first; empty where none was counted.
     fn usage(
         &self,
@@ -48,6 +51,9 @@ pub trait Limiter: Clone + Send + Sync + 'static {
         policy: &Policy,
         key: &Key,
     ) -> impl Future<Output = Result<BTreeMap<Region, RegionShare>, ReadError>> + Send;
+
+    /// The limit that `key` goes by: its subject's, or the policy's own where it depends on a request's plan.
+    fn limit_of(&self, policy: &Policy, key: &Key) -> u64;
 
     fn status(&self) -> Status;
 
@@ -77,6 +83,7 @@ pub fn outcome_name(outcome: Outcome) -> &'static str {
 pub fn decided_by_name(decided_by: DecidedBy) -> &'static str {
     match decided_by {
         DecidedBy::Store => "store",
+        DecidedBy::DeniedCache => "denied-cache",
         DecidedBy::FailureMode => "failure-mode",
     }
 }
@@ -118,6 +125,11 @@ impl<L: Limiter> Face<L> {
         }
     }
 
+    pub(crate) async fn release(&self, reservation: &str) -> Result<bool, Failure> {
+        let released = self.limiter.release(reservation).await;
+        released.map_err(|error| self.failed(error.into()))
+    }
+
     /// Counts a request that never got as far as the limiter.
     pub(crate) fn failed(&self, failure: Failure) -> Failure {
         self.metrics.failed(&failure);
@@ -153,6 +165,10 @@ impl Limiter for Node {
         Node::check(self, request).await
     }
 
+    async fn release(&self, reservation: &str) -> Result<bool, CheckError> {
+        Node::release(self, reservation).await
+    }
+
     async fn usage(
         &self,
         policy: &Policy,
@@ -173,6 +189,10 @@ impl Limiter for Node {
         key: &Key,
     ) -> Result<BTreeMap<Region, RegionShare>, ReadError> {
         Node::shares(self, policy, key).await
+    }
+
+    fn limit_of(&self, policy: &Policy, key: &Key) -> u64 {
+        Node::limits_of(self, policy, key).limit
     }
 
     fn status(&self) -> Status {

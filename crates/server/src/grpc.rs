@@ -10,7 +10,7 @@ use apportion_proto::v1::check_result::Result as Outcomes;
 use apportion_proto::v1::limiter_server::{self, LimiterServer};
 use apportion_proto::v1::{
     self, CheckBatchRequest, CheckBatchResponse, CheckError, CheckRequest, CheckResponse,
-    CheckResult,
+    CheckResult, ReleaseRequest, ReleaseResponse,
 };
 use futures_util::StreamExt;
 use futures_util::stream;
@@ -118,6 +118,14 @@ impl<L: Limiter> limiter_server::Limiter for LimiterFace<L> {
             .await;
         Ok(Response::new(CheckBatchResponse { results }))
     }
+
+    async fn release(
+        &self,
+        request: Request<ReleaseRequest>,
+    ) -> Result<Response<ReleaseResponse>, Status> {
+        let released = self.0.release(&request.into_inner().reservation).await?;
+        Ok(Response::new(ReleaseResponse { released }))
+    }
 }
 
 // === conversions ===
@@ -127,14 +135,14 @@ impl From<CheckRequest> for Ask {
         let CheckRequest {
             attributes,
             cost,
-            // No policy can have priority classes yet, so it has no effect.
-            priority: _,
+            priority,
             request_id,
             peek,
         } = request;
         Self {
             attributes,
             cost,
+            priority: Some(priority).filter(|class| !class.is_empty()),
             request_id: Some(request_id).filter(|id| !id.is_empty()),
             peek,
         }
@@ -160,6 +168,8 @@ fn response(decision: &Decision) -> CheckResponse {
         region: decision.region.to_string(),
         decided_at_ms: decision.decided_at.0,
         limits: decision.limits.iter().map(limit).collect(),
+        reservation: decision.reservation.clone().unwrap_or_default(),
+        replayed: decision.replayed,
     }
 }
 
@@ -187,6 +197,7 @@ fn outcome(outcome: Outcome) -> v1::Outcome {
 fn decided_by(decided_by: DecidedBy) -> v1::DecidedBy {
     match decided_by {
         DecidedBy::Store => v1::DecidedBy::Store,
+        DecidedBy::DeniedCache => v1::DecidedBy::DeniedCache,
         DecidedBy::FailureMode => v1::DecidedBy::FailureMode,
     }
 }

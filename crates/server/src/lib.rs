@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod node;
 pub mod serve;
 pub mod store;
+mod telling;
 mod usage_view;
 
 pub use dev::{DevOptions, dev};

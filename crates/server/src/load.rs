@@ -115,7 +115,7 @@ fn requests<L: Limiter>(limiter: &L, tenants: u32) -> Vec<CheckRequest> {
         .map(|attributes| CheckRequest {
             attributes,
             cost: 1,
-            peek: false,
+            ..CheckRequest::default()
         })
         .collect()
 }

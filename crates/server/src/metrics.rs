@@ -7,7 +7,7 @@ use crate::errors::Failure;
 use crate::face::outcome_name;
 use crate::node::Status;
 use apportion_core::{PolicySet, Region};
-use apportion_engine::{Decision, Outcome};
+use apportion_engine::{DecidedBy, Decision, LimitReport, Outcome};
 use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
@@ -20,6 +20,12 @@ use tokio_util::sync::CancellationToken;
 
 /// Counter. What policies said, by `policy`, `region` and `outcome`. Peeks are not counted.
 pub const DECISIONS: &str = "apportion_decisions_total";
+/// Counter. Refusals that no store was asked for, by `policy` and `region`.
+pub const DENIED_CACHE: &str = "apportion_denied_cache_refusals_total";
+/// Counter. Requests refused because too many subjects of the policy were new in that second, by `policy` and `region`.
+pub const NEW_SUBJECTS_REFUSED: &str = "apportion_new_subjects_refused_total";
+/// Counter. Requests that were answered as before because of their request id, by `region`.
+pub const REPLAYS: &str = "apportion_replayed_requests_total";
 /// Histogram, seconds. From a parsed request to its decision, by `region` and `protocol`.
 pub const CHECK_SECONDS: &str = "apportion_check_duration_seconds";
 /// Counter. Checks that could not be decided, by `region` and `code`.
@@ -55,11 +61,18 @@ pub enum Protocol {
 /// Handles of one region's faces, so that a check looks up no label.
 pub(crate) struct FaceMetrics {
     region: String,
-    decisions: HashMap<String, [Counter; 4]>,
+    policies: HashMap<String, PolicyCounters>,
+    replays: Counter,
     http_seconds: Histogram,
     grpc_seconds: Histogram,
     ready: Gauge,
     store_up: Gauge,
+}
+
+struct PolicyCounters {
+    outcomes: [Counter; 4],
+    denied_cache: Counter,
+    new_subjects_refused: Counter,
 }
 
 /// Makes this process's metrics renderable; the first call installs the recorder, later ones share it.
@@ -95,6 +108,18 @@ fn describe() {
     describe_counter!(
         DECISIONS,
         "What policies said of the requests put to them; peeks are not counted."
+    );
+    describe_counter!(
+        DENIED_CACHE,
+        "Refusals that the node gave without asking the store."
+    );
+    describe_counter!(
+        NEW_SUBJECTS_REFUSED,
+        "Requests refused because too many subjects of the policy were new in that second."
+    );
+    describe_counter!(
+        REPLAYS,
+        "Requests answered as before because of their request id."
     );
     describe_histogram!(
         CHECK_SECONDS,
@@ -136,15 +161,15 @@ impl FaceMetrics {
         let region = region.as_str().to_owned();
         let seconds = |protocol: Protocol| histogram!(CHECK_SECONDS, "region" => region.clone(), "protocol" => protocol.name());
         Self {
-            decisions: policies
+            policies: policies
                 .policies
                 .iter()
                 .map(|policy| {
-                    let counters =
-                        OUTCOMES.map(|outcome| decisions(&region, &policy.name, outcome));
+                    let counters = PolicyCounters::new(&region, &policy.name);
                     (policy.name.clone(), counters)
                 })
                 .collect(),
+            replays: counter!(REPLAYS, "region" => region.clone()),
             http_seconds: seconds(Protocol::Http),
             grpc_seconds: seconds(Protocol::Grpc),
             ready: gauge!(READY, "region" => region.clone()),
@@ -154,13 +179,15 @@ impl FaceMetrics {
     }
 
     pub(crate) fn decided(&self, decision: &Decision) {
+        if decision.replayed {
+            self.replays.increment(1);
+            return;
+        }
         for limit in &decision.limits {
-            match self.decisions.get(&limit.policy.name) {
-                Some(counters) => counters[index(limit.outcome)].increment(1),
+            match self.policies.get(&limit.policy.name) {
+                Some(counters) => counters.count(limit),
                 // A policy that came with a reload.
-                None => {
-                    decisions(&self.region, &limit.policy.name, limit.outcome).increment(1);
-                }
+                None => PolicyCounters::new(&self.region, &limit.policy.name).count(limit),
             }
         }
     }
@@ -201,6 +228,29 @@ impl std::fmt::Debug for FaceMetrics {
         f.debug_struct("FaceMetrics")
             .field("region", &self.region)
             .finish_non_exhaustive()
+    }
+}
+
+// === impl PolicyCounters ===
+
+impl PolicyCounters {
+    fn new(region: &str, policy: &str) -> Self {
+        let named = |name: &'static str| counter!(name, "policy" => policy.to_owned(), "region" => region.to_owned());
+        Self {
+            outcomes: OUTCOMES.map(|outcome| decisions(region, policy, outcome)),
+            denied_cache: named(DENIED_CACHE),
+            new_subjects_refused: named(NEW_SUBJECTS_REFUSED),
+        }
+    }
+
+    fn count(&self, limit: &LimitReport) {
+        self.outcomes[index(limit.outcome)].increment(1);
+        if limit.decided_by == DecidedBy::DeniedCache {
+            self.denied_cache.increment(1);
+        }
+        if limit.crowded {
+            self.new_subjects_refused.increment(1);
+        }
     }
 }
 

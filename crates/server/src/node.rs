@@ -3,15 +3,16 @@
 use crate::RunError;
 use crate::config::OnEmpty;
 use crate::store::AnyStore;
+use crate::telling::Telling;
 use crate::usage_view::merge_periods;
 use apportion_core::allotment::Timing;
 use apportion_core::lives;
-use apportion_core::meter::label_at;
 use apportion_core::usage::{RETENTION_MS, period_start};
 use apportion_core::{
-    Actor, Algorithm, Epoch, Key, Life, Partition, Policy, PolicySet, Regime, Region, StoreMs,
+    Actor, Algorithm, Epoch, Key, Life, Limits, Partition, Policy, PolicySet, Regime, Region,
+    StoreMs,
 };
-use apportion_engine::{CheckError, CheckRequest, Decision, Engine, Outlook, Shared};
+use apportion_engine::{CheckError, CheckRequest, Decision, DeniedCache, Engine, Outlook, Shared};
 use apportion_store::{MeterId, Op, Reply, Store};
 use apportion_sync::transport::{
     self, BoxFuture, Options, Peers, Share, ShareError, ShareQuery, ShareSource,
@@ -24,6 +25,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -35,6 +37,8 @@ const PERIODS_MAX: u64 = 1_000;
 const LISTED_MAX: usize = 10_000;
 /// How long a region may take to say what its part of a budget is.
 const SHARES_WITHIN: Duration = Duration::from_secs(1);
+/// How often the store is told what the node refused by itself.
+const FLUSH: Duration = Duration::from_secs(1);
 /// Keys under pressure on their way from the engine to the sync side.
 const PRESSURE_MAX: usize = 1_024;
 
@@ -165,9 +169,13 @@ impl Node {
             },
             seed: rand::random(),
         };
+        let denied = Arc::new(DeniedCache::default());
         let (sync, driver) = apportion_sync::spawn(Setup {
             machine,
-            store: store.clone(),
+            store: Telling {
+                store: store.clone(),
+                denied: Arc::clone(&denied),
+            },
             peers: peers.clone(),
             used_up: Arc::new(move |key: &Key, label, gone| {
                 used_up.set_exhausted(key, label, gone)
@@ -180,11 +188,13 @@ impl Node {
             policies: Arc::new(ArcSwap::from(Arc::clone(&policies))),
             regime: Arc::clone(&regime),
             outlook,
+            denied,
             look_again: sync.look_again(),
             pressure,
         };
         let engine = Engine::new(region.clone(), Arc::new(store.clone()), interval_ms, shared);
         let forward = tokio::spawn(forward(pressed, sync.pressure(), shutdown.clone()));
+        let flushed = shutdown.clone();
         let node = Self(Arc::new(Inner {
             policies,
             region,
@@ -194,6 +204,7 @@ impl Node {
             regime,
             peers,
         }));
+        let flush = tokio::spawn(flush_denied(node.clone(), flushed));
         let service = node.0.sync.service(Arc::new(node.clone()));
         let stop = shutdown.clone();
         let serving = tokio::spawn(async move {
@@ -201,7 +212,7 @@ impl Node {
                 error!(%error, "the sync port can't be served any more");
             }
         });
-        Ok((node, vec![driver, forward, serving]))
+        Ok((node, vec![driver, forward, flush, serving]))
     }
 
     pub fn region(&self) -> &Region {
@@ -309,6 +320,20 @@ impl Node {
         Ok(keys.into_iter().take(limit).collect())
     }
 
+    /// Ends the slots that a check took; false where there was nothing (any more) to release.
+    ///
+    /// # Errors
+    /// Where the reservation can't be understood, or the store is out of reach.
+    pub async fn release(&self, reservation: &str) -> Result<bool, CheckError> {
+        self.0.engine.release(reservation).await
+    }
+
+    /// The limits that `key` goes by: those of its subject, or the policy's own where they depend on a request's plan.
+    pub fn limits_of(&self, policy: &Policy, key: &Key) -> Limits {
+        let found = policy.limits_of_key(key, &self.0.policies.subject_hash);
+        found.unwrap_or(policy.limits)
+    }
+
     /// Asks every region for its part of `key`; those that can't be reached within a second are reported by base alone.
     ///
     /// # Errors
@@ -318,6 +343,7 @@ impl Node {
         policy: &Policy,
         key: &Key,
     ) -> Result<BTreeMap<Region, RegionShare>, ReadError> {
+        let limits = self.limits_of(policy, key);
         let query = ShareQuery {
             key: key.clone(),
             label: None,
@@ -334,7 +360,7 @@ impl Node {
             .filter(|region| **region != self.0.region)
             .map(|region| {
                 let (peers, query, region) = (self.0.peers.clone(), query.clone(), region.clone());
-                let base = base_of(policy, &region);
+                let base = base_of(policy, limits.limit, &region);
                 async move {
                     let share = peers.shares(&region, &query, SHARES_WITHIN).await;
                     let only_base = RegionShare {
@@ -430,14 +456,14 @@ impl Node {
             .regime()
             .map_err(|error| unavailable(error.to_string()))?;
         let label = match policy.algorithm {
-            Algorithm::TokenBucket { .. } => None,
-            Algorithm::FixedWindow { per_ms, .. } => {
+            Algorithm::FixedWindow { period } => {
                 let now = self
                     .now()
                     .await
                     .map_err(|error| unavailable(error.to_string()))?;
-                Some(query.label.unwrap_or_else(|| label_at(now, per_ms)))
+                Some(query.label.unwrap_or_else(|| period.label(now)))
             }
+            _ => None,
         };
         let id = MeterId {
             key: query.key.clone(),
@@ -450,7 +476,14 @@ impl Node {
         };
         match self.0.store.one(read).await {
             Ok(Reply::Snapshots { now, snapshots }) => match snapshots.first() {
-                Some(snapshot) => Ok(share_of(&regime, policy, &id, snapshot, now)),
+                Some(snapshot) => Ok(share_of(
+                    &regime,
+                    policy,
+                    &self.0.policies.subject_hash,
+                    &id,
+                    snapshot,
+                    now,
+                )),
                 None => Err(unavailable("it didn't say".into())),
             },
             Ok(_) => Err(unavailable("it didn't say".into())),
@@ -480,15 +513,27 @@ impl From<Share> for RegionShare {
     }
 }
 
-fn base_of(policy: &Policy, region: &Region) -> f64 {
+/// A region's base share of `limit`, in its units.
+fn base_of(policy: &Policy, limit: u64, region: &Region) -> f64 {
     match policy.algorithm {
-        Algorithm::FixedWindow { .. } => policy.base_units(region) as f64,
-        Algorithm::TokenBucket { limit, .. } => limit as f64 * policy.base_ppb(region) as f64 / 1e9,
+        Algorithm::FixedWindow { .. } => policy.base_units(limit, region) as f64,
+        Algorithm::Concurrency { .. } => limit as f64,
+        _ => limit as f64 * policy.base_ppb(region) as f64 / 1e9,
     }
 }
 
 fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Tells the store what the node refused without asking it, until `shutdown` and once more.
+async fn flush_denied(node: Node, shutdown: CancellationToken) {
+    let mut tick = tokio::time::interval(FLUSH);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while shutdown.run_until_cancelled(tick.tick()).await.is_some() {
+        node.0.engine.flush_denied().await;
+    }
+    node.0.engine.flush_denied().await;
 }
 
 /// Carries the engine's word of keys under pressure to the sync side.
@@ -502,6 +547,7 @@ async fn forward(
             policy: p.policy,
             key: p.key,
             label: p.label,
+            limits: p.limits,
             refused: p.refused,
         };
         // A hint: what has no room comes again with the next refusal.

@@ -59,6 +59,20 @@ impl AnyStore {
     }
 }
 
+impl AnyStore {
+    /// The same store, by which each decision goes in a call of its own. For benchmarks.
+    #[must_use]
+    pub fn unbatched(self) -> Self {
+        match self {
+            Self::Memory(_) => self,
+            Self::Redis(guarded) => Self::Redis(Guarded {
+                store: guarded.store.unbatched(),
+                ..guarded
+            }),
+        }
+    }
+}
+
 impl Store for AnyStore {
     async fn call(&self, ops: Vec<Op>) -> Vec<Result<Reply, StoreError>> {
         match self {

@@ -2,7 +2,7 @@
 
 use crate::node::{Counts, PeriodUsage};
 use apportion_core::lives::RegionState;
-use apportion_core::{Actor, Algorithm, Policy, Region, StoreMs};
+use apportion_core::{Actor, Algorithm, Limits, Policy, Region, StoreMs};
 use std::collections::BTreeMap;
 
 /// The slots of one period, `None` standing for the store's own actor.
@@ -134,20 +134,23 @@ impl View<'_> {
         })
     }
 
-    /// The most that the policy's promise allows in one period.
+    /// The most that the policy's promise allows one subject in one period.
     fn most(&self) -> u64 {
+        let Limits { limit, burst } = self.policy.largest();
+        let periods = |per_ms: u64| self.period_ms.div_ceil(per_ms).saturating_add(1);
         match self.policy.algorithm {
-            Algorithm::FixedWindow { limit, per_ms } => {
-                limit.saturating_mul(self.period_ms.div_ceil(per_ms).saturating_add(1))
+            Algorithm::FixedWindow { period } => {
+                limit.saturating_mul(periods(period.shortest_ms()))
             }
-            Algorithm::TokenBucket {
-                limit,
-                per_ms,
-                burst,
-            } => {
+            Algorithm::SlidingLog { per_ms } => limit.saturating_mul(periods(per_ms)),
+            // In the two-cell form a trailing window can see twice the limit.
+            Algorithm::SlidingWindow { per_ms, .. } => limit.saturating_mul(2 * periods(per_ms)),
+            Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => {
                 let flow = u128::from(limit) * u128::from(self.period_ms) / u128::from(per_ms);
                 burst.saturating_add(u64::try_from(flow).unwrap_or(u64::MAX))
             }
+            // A slot can be taken and released at any rate.
+            Algorithm::Concurrency { .. } => u64::MAX,
         }
     }
 }

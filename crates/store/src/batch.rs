@@ -38,7 +38,8 @@ pub(crate) enum Unanswered {
 /// Gathers questions `T` into calls that answer each with an `R`.
 pub(crate) struct Batcher<T, R>(Arc<Inner<T, R>>);
 
-type Reply<R> = Pin<Box<dyn Future<Output = Vec<R>> + Send>>;
+/// The answers of a call, once they have come.
+pub(crate) type Reply<R> = Pin<Box<dyn Future<Output = Vec<R>> + Send>>;
 type MakeCall<T, R> = dyn Fn(Vec<T>) -> Reply<R> + Send + Sync;
 
 struct Inner<T, R> {
@@ -156,12 +157,10 @@ where
         while questions.len() < self.shape.call_len_max
             && let Some(waiting) = state.waiting.pop_front()
         {
-            let sent = waiting.place.compare_exchange(
-                WAITING,
-                SENT,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
+            let sent =
+                waiting
+                    .place
+                    .compare_exchange(WAITING, SENT, Ordering::AcqRel, Ordering::Acquire);
             if sent.is_ok() {
                 questions.push(waiting.question);
                 answers.push(waiting.answer);
@@ -249,7 +248,9 @@ impl<T, R> Clone for Batcher<T, R> {
 
 impl<T, R> fmt::Debug for Batcher<T, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batcher").field("shape", &self.0.shape).finish_non_exhaustive()
+        f.debug_struct("Batcher")
+            .field("shape", &self.0.shape)
+            .finish_non_exhaustive()
     }
 }
 
@@ -307,7 +308,9 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(20), wait)
+            .await
+            .unwrap();
     }
 
     #[tokio::test]
@@ -359,7 +362,11 @@ mod tests {
         assert_eq!(first.await.unwrap(), Ok(2));
         assert_eq!(third.await.unwrap(), Err(Unanswered::Unknown));
         let calls = slow.calls.lock().unwrap().clone();
-        assert_eq!(calls, [vec![1], vec![3]], "what was given up was never sent");
+        assert_eq!(
+            calls,
+            [vec![1], vec![3]],
+            "what was given up was never sent"
+        );
     }
 
     #[tokio::test]

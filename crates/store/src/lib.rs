@@ -7,12 +7,10 @@
 mod batch;
 pub mod memory;
 pub mod op;
-#[cfg(any())]
 mod redis;
 
 pub use memory::{Memory, MemoryStore};
 pub use op::*;
-#[cfg(any())]
 pub use redis::{Inspection, RedisStore};
 
 use std::future::Future;

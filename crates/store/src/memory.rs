@@ -204,7 +204,10 @@ impl Memory {
         if self.state.as_ref().map(|(version, _)| *version) != Some(state_version) {
             return Err(StoreError::Conflict);
         }
-        if self.partitions[0].0.is_none_or(|held| held.life != record.life) {
+        if self.partitions[0]
+            .0
+            .is_none_or(|held| held.life != record.life)
+        {
             self.rest = Rest::default();
         }
         for (held, data) in &mut self.partitions {
@@ -263,7 +266,10 @@ fn run_decide(
 ) -> Result<Decided, StoreError> {
     rest.requests.expire(now);
     rest.newcomers.expire(now);
-    let remember = decide.remember.as_ref().filter(|_| decide.mode == Mode::Charge);
+    let remember = decide
+        .remember
+        .as_ref()
+        .filter(|_| decide.mode == Mode::Charge);
     if let Some(Remember { id, content, .. }) = remember
         && let Some((known, decided)) = rest.requests.get(id)
     {
@@ -411,7 +417,14 @@ fn run_end_holds(data: &mut Data, end: &EndHolds, now: StoreMs) -> Vec<bool> {
             continue;
         }
         let terms = data.terms(&id);
-        let mut s = Settled::new(stored, id.label, &charge.rule, terms.as_ref(), &end.fence, now);
+        let mut s = Settled::new(
+            stored,
+            id.label,
+            &charge.rule,
+            terms.as_ref(),
+            &end.fence,
+            now,
+        );
         // It was charged under these limits, whatever this node makes of the plan now.
         s.meter.limits = stored.and_then(|m| m.limits);
         let found = s.end_hold(end.id, end.release);
@@ -510,7 +523,8 @@ impl Rest {
     fn count_newcomer(&mut self, charge: &Charge, now: StoreMs) {
         let count = self.newcomers_of(charge, now) + 1;
         let until = now.plus(2 * NEWCOMERS_MS);
-        self.newcomers.put(Self::newcomers_at(charge, now), count, until);
+        self.newcomers
+            .put(Self::newcomers_at(charge, now), count, until);
     }
 
     fn newcomers_at(charge: &Charge, now: StoreMs) -> (String, u64) {

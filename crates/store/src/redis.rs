@@ -21,18 +21,20 @@
 mod decode;
 mod encode;
 mod link;
+mod pack;
 mod script;
 mod text;
 
+use crate::batch::{self, Batcher, Shape, Unanswered};
 use crate::op::*;
 use crate::{Store, StoreError};
-use ::redis::Pipeline;
+use ::redis::{Pipeline, Value};
 use apportion_core::Life;
-use encode::{Encoder, Names};
+use encode::{Batch, Encoder, Names};
 use link::Link;
 use script::{Attachment, Clock};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// What doesn't decide requests may take at least so long.
@@ -40,9 +42,21 @@ const BULK_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 /// Longest prefix of key names, bytes.
 const PREFIX_MAX: usize = 64;
 
+/// Most decisions in one script call, during which the server does nothing else.
+const BATCH_MAX: usize = 64;
+
+/// Script calls with decisions that are on their way at a time; beyond that, decisions wait and go together.
+const CALLS_MAX: usize = 2;
+/// Decisions that wait; one more isn't sent.
+const WAITING_MAX: usize = 8_192;
+
 /// A region's store on one Redis. Cheap to clone; clones share connections and the attachment.
 #[derive(Clone)]
-pub struct RedisStore(Arc<Inner>);
+pub struct RedisStore(Arc<Inner>, Gathers);
+
+/// Whether decisions that come at the same time ride in one script call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Gathers(bool);
 
 struct Inner {
     names: Names,
@@ -50,8 +64,25 @@ struct Inner {
     /// For decisions alone, so that they never wait behind bulk work.
     decisions: Link,
     bulk: Link,
+    gathered: Batcher<Op, Result<Reply, StoreError>>,
     attached: Mutex<Option<Arc<Attachment>>>,
 }
+
+/// What has been said of some operations, and is waiting for answers.
+enum Part<'a> {
+    One(&'a Op, Result<(), StoreError>),
+    /// Decisions in one command.
+    Decides {
+        decides: Vec<&'a Decide>,
+        sent: Vec<Result<(), StoreError>>,
+        /// None where none of them could be sent.
+        answers: usize,
+    },
+}
+
+/// Whether the server said that it doesn't know the scripts.
+#[derive(PartialEq)]
+struct Lost(bool);
 
 /// What a Redis says of itself, for whoever has to decide whether it may hold budgets.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,13 +129,53 @@ impl RedisStore {
         let link = |timeout| {
             Link::new(url, timeout).map_err(|error| StoreError::NotSent(error.to_string()))
         };
-        Ok(Self(Arc::new(Inner {
-            names: Names::new(prefix),
-            clock,
-            decisions: link(timeout)?,
-            bulk: link(timeout.max(BULK_TIMEOUT_MIN))?,
-            attached: Mutex::new(None),
-        })))
+        let (decisions, bulk) = (link(timeout)?, link(timeout.max(BULK_TIMEOUT_MIN))?);
+        let shape = Shape {
+            calls_max: CALLS_MAX,
+            call_len_max: BATCH_MAX,
+            waiting_max: WAITING_MAX,
+            timeout,
+        };
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner>| {
+            let inner = inner.clone();
+            let send = move |ops: Vec<Op>| -> batch::Reply<_> {
+                let store = inner.upgrade().map(|inner| Self(inner, Gathers(false)));
+                Box::pin(async move {
+                    match store {
+                        Some(store) => store.run(&ops).await,
+                        None => Vec::new(),
+                    }
+                })
+            };
+            Inner {
+                names: Names::new(prefix),
+                clock,
+                decisions,
+                bulk,
+                gathered: Batcher::new(shape, send),
+                attached: Mutex::new(None),
+            }
+        });
+        Ok(Self(inner, Gathers(true)))
+    }
+
+    /// The same store, by which each decision goes in a script call of its own. For benchmarks.
+    #[must_use]
+    pub fn unbatched(&self) -> Self {
+        Self(self.0.clone(), Gathers(false))
+    }
+
+    /// Runs a decision in the same script call as others that come at the same time.
+    async fn gather(&self, op: Op) -> Result<Reply, StoreError> {
+        let answer = self.0.gathered.ask(op).await;
+        answer.unwrap_or_else(|why| {
+            Err(match why {
+                Unanswered::NotSent => {
+                    StoreError::NotSent("too much is waiting for the store".into())
+                }
+                Unanswered::Unknown => StoreError::Unknown("no answer in time".into()),
+            })
+        })
     }
 
     /// Asks the server what it is and how it is set up.
@@ -156,36 +227,58 @@ impl RedisStore {
             attachment: attachment.as_deref(),
         };
         let mut pipeline = Pipeline::new();
-        let added: Vec<Result<(), StoreError>> = ops
-            .iter()
-            .map(|op| encoder.add(op, &mut pipeline))
-            .collect();
-        let sent = match pipeline.is_empty() {
+        let mut parts = Vec::new();
+        let mut rest = ops;
+        while let Some((op, others)) = rest.split_first() {
+            let decides = adjacent_decides(rest);
+            let part = if decides.is_empty() {
+                rest = others;
+                Part::One(op, encoder.add(op, &mut pipeline))
+            } else {
+                rest = &rest[decides.len()..];
+                let Batch { cmd, sent } = encoder.decides(&decides);
+                let answers = usize::from(cmd.is_some());
+                if let Some(cmd) = cmd {
+                    pipeline.add_command(cmd);
+                }
+                Part::Decides {
+                    decides,
+                    sent,
+                    answers,
+                }
+            };
+            parts.push(part);
+        }
+        let answers = match pipeline.is_empty() {
             true => Ok(Vec::new()),
             false => self.link(ops).send(&pipeline).await,
         };
-        let mut answers = match sent {
-            Ok(answers) => answers,
-            Err(error) => {
-                let each = added.into_iter();
-                return each.map(|a| a.and_then(|()| Err(error.clone()))).collect();
-            }
-        };
-        let mut rest = answers.as_mut_slice();
+        let mut answers = answers.map(Vec::into_iter);
         let mut replies = Vec::with_capacity(ops.len());
-        for (op, added) in ops.iter().zip(added) {
-            let reply = added.and_then(|()| {
-                let (own, others) = std::mem::take(&mut rest).split_at_mut(decode::answers(op));
-                rest = others;
-                let reply = decode::reply(op, &self.0.names, own);
-                if reply == Err(StoreError::LookAgain) {
-                    self.detach(attachment.as_deref());
-                }
-                reply
-            });
-            replies.push(reply);
+        for part in parts {
+            if part.replies(&self.0.names, &mut answers, &mut replies) == Lost(true) {
+                self.detach(attachment.as_deref());
+            }
         }
         replies
+    }
+
+    /// For benchmarks: the whole command that decides these, which share a fence. `None` where it can't be sent.
+    #[doc(hidden)]
+    pub fn decide_command(&self, decides: &[Decide]) -> Option<Vec<Vec<u8>>> {
+        let attachment = self.attachment();
+        let encoder = Encoder {
+            names: &self.0.names,
+            clock: self.0.clock,
+            attachment: attachment.as_deref(),
+        };
+        let decides: Vec<&Decide> = decides.iter().collect();
+        let cmd = encoder.decides(&decides).cmd?;
+        let args = cmd.args_iter().map(|arg| match arg {
+            ::redis::Arg::Simple(bytes) => Some(bytes.to_vec()),
+            _ => None,
+        });
+        args.collect()
     }
 
     fn link(&self, ops: &[Op]) -> &Link {
@@ -239,8 +332,71 @@ impl RedisStore {
     }
 }
 
+// === impl Part ===
+
+impl Part<'_> {
+    /// Takes its answers off `answers`, or the error that there is instead of any.
+    fn replies(
+        self,
+        names: &Names,
+        answers: &mut Result<std::vec::IntoIter<Value>, StoreError>,
+        to: &mut Vec<Result<Reply, StoreError>>,
+    ) -> Lost {
+        let before = to.len();
+        match (self, answers) {
+            (Self::One(_, Err(error)), _) => {
+                to.push(Err(error));
+                return Lost(false);
+            }
+            (
+                Self::Decides {
+                    answers: 0, sent, ..
+                },
+                _,
+            ) => {
+                let not_sent = || Err(StoreError::NotSent("it is in no command".into()));
+                to.extend(sent.into_iter().map(|sent| sent.and(not_sent())));
+                return Lost(false);
+            }
+            (Self::One(op, Ok(())), Ok(answers)) => {
+                let mut own: Vec<Value> = answers.take(decode::answers(op)).collect();
+                to.push(decode::reply(op, names, &mut own));
+            }
+            (Self::Decides { decides, sent, .. }, Ok(answers)) => {
+                let answer = answers.next().unwrap_or(Value::Nil);
+                to.extend(decode::decides(names, &decides, &sent, answer));
+            }
+            (Self::One(_, Ok(())), Err(error)) => to.push(Err(error.clone())),
+            (Self::Decides { sent, .. }, Err(error)) => {
+                to.extend(sent.into_iter().map(|sent| sent.and(Err(error.clone()))));
+            }
+        }
+        Lost(to[before..].contains(&Err(StoreError::LookAgain)))
+    }
+}
+
+/// The decisions that `ops` begins with, as far as they can share a command.
+fn adjacent_decides(ops: &[Op]) -> Vec<&Decide> {
+    let mut decides: Vec<&Decide> = Vec::new();
+    for op in ops.iter().take(BATCH_MAX) {
+        match op {
+            Op::Decide(decide) if decides.first().is_none_or(|d| d.fence == decide.fence) => {
+                decides.push(decide);
+            }
+            _ => break,
+        }
+    }
+    decides
+}
+
 impl Store for RedisStore {
-    async fn call(&self, ops: Vec<Op>) -> Vec<Result<Reply, StoreError>> {
+    async fn call(&self, mut ops: Vec<Op>) -> Vec<Result<Reply, StoreError>> {
+        if self.1 == Gathers(true)
+            && let [Op::Decide(_)] = ops.as_slice()
+            && let Some(op) = ops.pop()
+        {
+            return vec![self.gather(op).await];
+        }
         let mut replies = Vec::with_capacity(ops.len());
         let mut rest = ops.as_slice();
         while !rest.is_empty() {

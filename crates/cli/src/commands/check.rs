@@ -8,11 +8,16 @@ use crate::table::{Table, cell, duration, elements};
 use serde_json::json;
 
 pub(crate) fn run(args: CheckArgs) -> Result<Exit, Failure> {
-    let body = json!({
+    let mut body = json!({
         "attributes": attributes(args.attributes).map_err(Failure::usage)?,
         "cost": args.cost,
         "peek": args.peek,
     });
+    for (name, value) in [("priority", args.priority), ("request_id", args.request_id)] {
+        if let Some(value) = value {
+            body[name] = value.into();
+        }
+    }
     let answer = Client::new(&args.client)?.post("/v1/check", &body)?;
     match args.client.output {
         Output::Json => print(&answer.text)?,
@@ -34,6 +39,9 @@ fn render(answer: &Answer) -> String {
         ),
         _ => format!("allowed by {region}\n"),
     };
+    if let Some(reservation) = json["reservation"].as_str() {
+        text.push_str(&format!("reservation {reservation}\n"));
+    }
     let mut table = Table::new([
         "POLICY",
         "OUTCOME",

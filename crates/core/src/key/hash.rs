@@ -18,6 +18,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 #[derive(Clone, PartialEq, Eq)]
 pub struct SubjectHash {
     key: [u8; 32],
+    fingerprint: u64,
 }
 
 // === impl SubjectHash ===
@@ -25,31 +26,40 @@ pub struct SubjectHash {
 impl SubjectHash {
     /// Under a key that is derived from `secret`, which may be any bytes.
     pub fn new(secret: &[u8]) -> Self {
+        Self::keyed(blake3::derive_key(
+            "apportion 2026-01 key of hashed subjects",
+            secret,
+        ))
+    }
+
+    fn keyed(key: [u8; 32]) -> Self {
+        let hash = blake3::keyed_hash(&key, b"fingerprint");
+        let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         Self {
-            key: blake3::derive_key("apportion 2026-01 key of hashed subjects", secret),
+            key,
+            fingerprint: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
         }
     }
 
     /// What two nodes compare to see whether they have the same key.
     pub fn fingerprint(&self) -> u64 {
-        let hash = blake3::keyed_hash(&self.key, b"fingerprint");
-        let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
-        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        self.fingerprint
     }
 
     /// A value, in composed form, as it may be shown: itself, or `#` and 22 characters.
-    pub(crate) fn shown<'v>(&self, policy: &str, attribute: &str, value: &'v str) -> Cow<'v, str> {
+    pub(crate) fn shown<'v>(&self, attribute: &str, value: &'v str) -> Cow<'v, str> {
         if may_be_shown(value) {
             Cow::Borrowed(value)
         } else {
-            Cow::Owned(format!("#{}", self.digits(policy, attribute, value)))
+            Cow::Owned(format!("#{}", self.digits(attribute, value)))
         }
     }
 
-    /// The 22 characters that stand for `value`. Equal values of different policies or attributes don't show as equal.
-    pub(super) fn digits(&self, policy: &str, attribute: &str, value: &str) -> String {
+    /// The 22 characters that stand for `value`. Equal values of different attributes don't show as equal. Those of one
+    /// attribute do, whatever the policy: the policies of one subject share a partition.
+    pub(super) fn digits(&self, attribute: &str, value: &str) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in ["value", policy, attribute, value] {
+        for part in ["value", attribute, value] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
@@ -61,9 +71,7 @@ impl SubjectHash {
 
 impl Default for SubjectHash {
     fn default() -> Self {
-        Self {
-            key: *blake3::hash(b"apportion: no key").as_bytes(),
-        }
+        Self::keyed(*blake3::hash(b"apportion: no key").as_bytes())
     }
 }
 

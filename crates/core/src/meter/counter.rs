@@ -9,6 +9,7 @@ use super::{Meter, Settled, State};
 use crate::fence::Fence;
 use crate::ids::StoreMs;
 use crate::policy::Algorithm;
+use crate::schedule::EXACT;
 
 /// The length of a cell, rounded up: the cells together are never less than the window.
 const fn cell_ms(per_ms: u64, buckets: u32) -> u64 {
@@ -54,6 +55,13 @@ impl Settled<'_> {
         } else {
             // When any of it came isn't known, so all of it counts from now on.
             counts = vec![counts.iter().sum()];
+        }
+        if buckets == 1 {
+            // What several windows of an older epoch put into one cell: more than any limit, and exact when multiplied.
+            let most = EXACT / per_ms;
+            counts
+                .iter_mut()
+                .for_each(|count| *count = (*count).min(most));
         }
         while counts.len() > 1 && counts.last() == Some(&0) {
             counts.pop();

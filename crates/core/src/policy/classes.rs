@@ -63,7 +63,7 @@ impl Policy {
         let value = value.unwrap_or_default();
         Some(Member {
             weight: pool.weight_of(&value),
-            name: hash.shown(&self.name, &pool.by, &value).into_owned(),
+            name: hash.shown(&pool.by, &value).into_owned(),
         })
     }
 }

@@ -1,7 +1,6 @@
 //! Digests by which two nodes tell whether they hold the same rules.
 
 use super::{Algorithm, Limits, Mode, OnStoreFailure, Policy, PolicySet, Standing, Tolerance};
-use crate::key::SubjectHash;
 use crate::period::Period;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -24,15 +23,17 @@ impl PolicySet {
         for policy in policies {
             canon.number("policy", self.policy_digest(policy));
         }
+        // Any value may be one that isn't safe to show. Regions that hash one subject to two keys would each borrow all
+        // of its budget, so they mustn't trade.
+        if self.policies.iter().any(|policy| !policy.key.is_empty()) {
+            canon.number("hash", self.subject_hash.fingerprint());
+        }
         canon.digest()
     }
 
-    /// The digest of one of these policies, and of the key that its subjects are hashed under.
-    ///
-    /// Any value may be one that isn't safe to show, so this is mixed in wherever there is a subject: regions that hash
-    /// one subject to two keys would both lend all of it to themselves. The default key leaves the policy's own digest.
+    /// The digest of one of these policies, and of the key that its sensitive values are hashed under.
     pub fn policy_digest(&self, policy: &Policy) -> u64 {
-        if policy.key.is_empty() || self.subject_hash == SubjectHash::default() {
+        if policy.sensitive.is_empty() {
             return policy.digest();
         }
         let mut canon = Canon::default();

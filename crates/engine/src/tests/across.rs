@@ -91,7 +91,7 @@ async fn a_refusal_by_the_last_gives_the_others_back_exactly() {
 
 #[tokio::test]
 async fn a_refusal_by_a_first_leaves_the_last_unasked_and_still_tells_of_it() {
-    let node = open("us-east", THREE).await;
+    let node = open("us-east", THREE).await.forgetful();
     node.check("acme", 8).await;
     let decision = node.check("acme", 3).await;
     assert_eq!(

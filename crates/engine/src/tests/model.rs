@@ -156,7 +156,7 @@ proptest! {
             .build()
             .unwrap();
         runtime.block_on(async {
-            let node = open("us-east", &text(shadow)).await;
+            let node = open("us-east", &text(shadow)).await.forgetful();
             let mut model = Model { shadow, now: START.0, ..Model::default() };
             for step in steps {
                 match step {

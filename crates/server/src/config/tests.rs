@@ -74,6 +74,45 @@ fn assert_refused(region: &str, expected: &[&str]) {
 // === what is read ===
 
 #[test]
+fn sensitive_attributes_need_a_secret_which_no_message_shows() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("us-east.toml");
+    let sensitive = POLICIES.replace(
+        "key = [\"tenant\"]",
+        "key = [\"tenant\"]\nsensitive = [\"tenant\"]",
+    );
+    fs::write(directory.path().join("policies.toml"), &sensitive).unwrap();
+    fs::write(&path, REGION).unwrap();
+    let error = RegionConfig::load(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("sensitive attributes, and there is no secret"),
+        "{error}"
+    );
+
+    let with_keys = format!("{REGION}\n[keys]\nsecret_file = \"secret\"\n");
+    fs::write(&path, with_keys).unwrap();
+    let secret = directory.path().join("secret");
+    for (content, wrong) in [(None, "can't be read"), (Some("too short"), "has 9 bytes")] {
+        if let Some(content) = content {
+            fs::write(&secret, content).unwrap();
+        }
+        let error = RegionConfig::load(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("keys.secret_file") && error.contains(wrong),
+            "{error}"
+        );
+        assert!(!error.contains("too short"));
+    }
+    fs::write(&secret, "sixteen bytes and more\n").unwrap();
+    let (config, set) = RegionConfig::load(&path).unwrap();
+    assert_eq!(
+        set.subject_hash,
+        SubjectHash::new(b"sixteen bytes and more")
+    );
+    assert!(!format!("{config:?}").contains("sixteen"));
+}
+
+#[test]
 fn a_regions_file_is_read_with_the_policies_beside_it() {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("us-east.toml");
@@ -104,6 +143,7 @@ fn a_regions_file_is_read_with_the_policies_beside_it() {
                 interval: Duration::from_secs(2),
                 loan_term: Duration::from_secs(10),
             },
+            secret: None,
             peers: vec![
                 peer("eu-west", "http://127.0.0.1:7302"),
                 peer("ap-south", "http://127.0.0.1:7303"),
@@ -138,7 +178,7 @@ fn a_password_is_neither_shown_nor_logged() {
         let config = load(&changed("redis://127.0.0.1:6379", url)).unwrap();
         assert_eq!(config.store.url, StoreUrl::Redis(url.into()));
         assert_eq!(config.store.url.to_string(), "redis://***@h:6380/2");
-        assert!(!format!("{config:?}").contains("secret"));
+        assert!(!format!("{:?}", config.store).contains("secret"));
     }
     for url in [
         "rediss://:secret@h",
@@ -214,7 +254,7 @@ fn an_unknown_key_is_an_error_that_names_its_line() {
     assert_refused(
         &text,
         &[
-            "4: sink: unknown key, did you mean \"sync\"?; expected one of region, policies, listen, store, sync, peers",
+            "4: sink: unknown key, did you mean \"sync\"?; expected one of region, policies, listen, store, sync, keys, peers",
             "6: listen.https: unknown key, did you mean \"http\"?; expected one of grpc, http, sync",
             "12: store.timeuot: unknown key, did you mean \"timeout\"?; expected one of url, timeout, on_empty",
             "22: peers[1].weight: unknown key; expected one of region, sync",

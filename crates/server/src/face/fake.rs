@@ -116,13 +116,14 @@ impl Fake {
         let refused = outcome == Outcome::Refused;
         let policy = self.policy(policy);
         LimitReport {
-            limit: policy.limit(),
+            limit: policy.limits.limit,
             policy,
             outcome,
             remaining: if refused { 0 } else { 412 },
             reset_ms: 1200,
             retry_after_ms: if refused { 1200 } else { 0 },
             decided_by: DecidedBy::Store,
+            crowded: false,
         }
     }
 
@@ -133,6 +134,8 @@ impl Fake {
             region: self.0.region.clone(),
             decided_at: StoreMs(1_764_444_444_444),
             limits,
+            reservation: None,
+            replayed: false,
         }
     }
 
@@ -171,6 +174,21 @@ impl Limiter for Fake {
         }
         let answer = self.0.answer.lock().expect("no test panics in here");
         answer(self)
+    }
+
+    async fn release(&self, reservation: &str) -> Result<bool, CheckError> {
+        match reservation {
+            "taken" => Ok(true),
+            "over" => Ok(false),
+            _ => Err(CheckError::Invalid {
+                field: "reservation",
+                message: "unreadable".into(),
+            }),
+        }
+    }
+
+    fn limit_of(&self, policy: &Policy, _key: &Key) -> u64 {
+        policy.limits.limit
     }
 
     async fn usage(
@@ -213,7 +231,8 @@ impl Limiter for Fake {
                 .iter()
                 .map(|name| (name.clone(), tenant.to_owned()))
                 .collect();
-            Key::of(policy, &values).expect("short values make a key")
+            Key::of(policy, &values, &self.0.policies.subject_hash)
+                .expect("short values make a key")
         };
         Ok(["globex", "acme"]
             .map(key)

@@ -54,6 +54,38 @@ pub(super) async fn read(body: Body) -> Result<Vec<u8>, Failure> {
 }
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Ask, Failure> {
+    const EXAMPLE: &str = r#"{"attributes":{"tenant":"acme"}}"#;
+    ask(members(bytes, EXAMPLE)?)
+}
+
+/// The reservation that a release names.
+pub(super) fn parse_release(bytes: &[u8]) -> Result<String, Failure> {
+    const EXAMPLE: &str = r#"{"reservation":"..."}"#;
+    let members = members(bytes, EXAMPLE)?;
+    once_each("", &members)?;
+    let mut reservation = None;
+    for (name, value) in members {
+        match (name.as_str(), value) {
+            ("reservation", Json::String(token)) => reservation = Some(token),
+            ("reservation", other) => return Err(wrong("reservation", "a string", &other)),
+            _ => {
+                return Err(Failure::invalid(
+                    shown(&name),
+                    "unknown field; expected reservation",
+                ));
+            }
+        }
+    }
+    reservation.ok_or_else(|| {
+        Failure::invalid(
+            "reservation",
+            "missing; expected what the check that took the slot answered",
+        )
+    })
+}
+
+/// The members of the body's object.
+fn members(bytes: &[u8], example: &str) -> Result<Vec<(String, Json)>, Failure> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
         Failure::invalid("body", format!("not valid UTF-8 at byte {at}"))
@@ -61,15 +93,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Ask, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::invalid(
             "body",
-            r#"empty; expected a JSON object, such as {"attributes":{"tenant":"acme"}}"#,
+            format!("empty; expected a JSON object, such as {example}"),
         ));
     }
     let json: Json = serde_json::from_str(text)
         .map_err(|error| Failure::invalid("body", format!("not valid JSON: {error}")))?;
-    let Json::Object(members) = json else {
-        return Err(wrong("body", "an object", &json));
-    };
-    ask(members)
+    match json {
+        Json::Object(members) => Ok(members),
+        other => Err(wrong("body", "an object", &other)),
+    }
 }
 
 fn ask(members: Vec<(String, Json)>) -> Result<Ask, Failure> {
@@ -91,9 +123,8 @@ fn ask(members: Vec<(String, Json)>) -> Result<Ask, Failure> {
                 Json::String(id) => ask.request_id = Some(id),
                 other => return Err(wrong("request_id", "a string", &other)),
             },
-            // No policy can have priority classes yet, so it has no effect.
             "priority" => match value {
-                Json::String(_) => {}
+                Json::String(class) => ask.priority = Some(class),
                 other => return Err(wrong("priority", "a string", &other)),
             },
             _ => {

@@ -1,4 +1,4 @@
-//! `POST /v1/check`.
+//! `POST /v1/check` and `POST /v1/release`.
 
 use super::headers::{rate_limit_headers, retry_after_ms};
 use super::{body, problem};
@@ -9,12 +9,15 @@ use apportion_engine::{CheckRequest, Decision, LimitReport, Outcome};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 /// "quota-exceeded" of the IANA registry of HTTP problem types.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// The answer is that of an earlier request with the same id; nothing was charged for this one.
+const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 #[derive(Serialize)]
 struct Allowed<'a> {
@@ -22,6 +25,16 @@ struct Allowed<'a> {
     region: &'a str,
     decided_at_ms: u64,
     limits: Vec<Limit<'a>>,
+    /// Where a slot was taken: what releases it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Released<'a> {
+    /// False: there was nothing (any more) to release.
+    released: bool,
+    region: &'a str,
 }
 
 #[derive(Serialize)]
@@ -60,6 +73,20 @@ pub(super) async fn check<L: Limiter>(State(face): State<Face<L>>, body: Body) -
     }
 }
 
+pub(super) async fn release<L: Limiter>(
+    State(face): State<Face<L>>,
+    body: Body,
+) -> Result<Response, Failure> {
+    let read = async { body::parse_release(&body::read(body).await?) };
+    let reservation = read.await.map_err(|failure| face.failed(failure))?;
+    let released = face.release(&reservation).await?;
+    Ok(Json(Released {
+        released,
+        region: face.limiter.region().as_str(),
+    })
+    .into_response())
+}
+
 async fn understand(body: Body) -> Result<CheckRequest, Failure> {
     body::parse(&body::read(body).await?)?.into_request()
 }
@@ -74,6 +101,7 @@ fn answer(decision: &Decision) -> Response {
             region,
             decided_at_ms,
             limits,
+            reservation: decision.reservation.as_deref(),
         })
         .into_response()
     } else {
@@ -92,6 +120,12 @@ fn answer(decision: &Decision) -> Response {
         problem::respond(status, &refused)
     };
     response.headers_mut().extend(rate_limit_headers(decision));
+    if decision.replayed {
+        // The body is that of the first answer, to the letter.
+        response
+            .headers_mut()
+            .insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    }
     response
 }
 

@@ -4,7 +4,7 @@
 //! the policy's name, with Integer parameters. The `X-RateLimit-*` fields are the older custom, in delta-seconds.
 //! Times are rounded up: a caller that waits as told is never early.
 
-use apportion_core::Algorithm;
+use apportion_core::Period;
 use apportion_engine::{Decision, LimitReport, Outcome};
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -89,10 +89,10 @@ fn limit_field(name: &StringRef, limit: &LimitReport, reset_s: u64) -> Option<St
 
 /// The policy's period, where it is whole seconds: rounded, it would promise another rate.
 fn window_s(limit: &LimitReport) -> Option<u64> {
-    let per_ms = match limit.policy.algorithm {
-        Algorithm::FixedWindow { per_ms, .. } | Algorithm::TokenBucket { per_ms, .. } => per_ms,
-    };
-    per_ms.is_multiple_of(1000).then_some(per_ms / 1000)
+    match limit.policy.algorithm.period()? {
+        Period::Every { per_ms, .. } => per_ms.is_multiple_of(1000).then_some(per_ms / 1000),
+        Period::Month => None,
+    }
 }
 
 /// Structured fields know integers of up to 15 digits; larger ones saturate.

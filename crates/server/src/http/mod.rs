@@ -24,6 +24,7 @@ use axum::routing::{get, post};
 pub(crate) fn router<L: Limiter>(face: Face<L>) -> Router {
     Router::new()
         .route("/v1/check", post(check::check::<L>))
+        .route("/v1/release", post(check::release::<L>))
         .route("/v1/usage", get(usage::usage::<L>))
         .route("/v1/shares", get(read::shares::<L>))
         .route("/v1/status", get(read::status::<L>))

@@ -1,6 +1,7 @@
 //! What the reading endpoints are asked by: a policy, the values of its key attributes, a span of time.
 
 use crate::errors::Failure;
+use apportion_core::key::SubjectHash;
 use apportion_core::{Attributes, Key, Policy, PolicySet, StoreMs};
 use axum::extract::Query;
 use axum::http::Uri;
@@ -64,7 +65,7 @@ impl Parameters {
             .ok_or_else(|| Failure::NotFound(format!("there is no policy {name:?}")))
     }
 
-    pub(super) fn subject(&self, policy: &Policy) -> Result<Subject, Failure> {
+    pub(super) fn subject(&self, policy: &Policy, hash: &SubjectHash) -> Result<Subject, Failure> {
         let values: Attributes = self
             .0
             .iter()
@@ -95,8 +96,8 @@ impl Parameters {
                 format!("missing; {}", expected()),
             ));
         }
-        let key =
-            Key::of(policy, &values).map_err(|error| Failure::invalid("key", error.to_string()))?;
+        let key = Key::of(policy, &values, hash)
+            .map_err(|error| Failure::invalid("key", error.to_string()))?;
         Ok(Subject::One { values, key })
     }
 

@@ -4,14 +4,15 @@ use super::query::{Parameters, Subject};
 use crate::errors::Failure;
 use crate::face::{Face, Limiter};
 use crate::node::{RegionShare, Status};
-use apportion_core::{Algorithm, Attributes, Policy, PolicySet, Region};
+use apportion_core::policy::{Class, Standing};
+use apportion_core::{Algorithm, Attributes, Limits, Period, Policy, PolicySet, Region};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Number;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Serialize)]
 struct Shares<'a> {
@@ -80,14 +81,69 @@ struct PolicyView<'a> {
     r#match: BTreeMap<&'a str, &'a str>,
     key: &'a [String],
     algorithm: &'static str,
-    limit: u64,
-    per_ms: u64,
-    /// Of the token bucket alone.
+    #[serde(flatten)]
+    limits: LimitsView,
+    /// Left out for concurrency, which has no period, and for calendar periods, which have no one length.
     #[serde(skip_serializing_if = "Option::is_none")]
-    burst: Option<u64>,
+    per_ms: Option<u64>,
+    /// `month`, the calendar's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buckets: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slot_ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plans: Option<PlansView<'a>>,
+    /// How many subjects have limits of their own.
+    #[serde(skip_serializing_if = "is_zero")]
+    overrides: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    priority: Vec<ClassView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<PoolView<'a>>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    sensitive: &'a BTreeSet<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new_subjects_per_second: Option<u32>,
     weights: &'a BTreeMap<Region, u64>,
     usage_ms: Option<u64>,
     shadow: bool,
+}
+
+#[derive(Serialize)]
+struct LimitsView {
+    limit: u64,
+    /// Of buckets alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct PlansView<'a> {
+    by: &'a str,
+    #[serde(flatten)]
+    plans: BTreeMap<&'a str, LimitsView>,
+}
+
+#[derive(Serialize)]
+struct ClassView<'a> {
+    class: &'a str,
+    /// In parts per hundred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refuse_below_percent: Option<f64>,
+    exempt: bool,
+}
+
+#[derive(Serialize)]
+struct PoolView<'a> {
+    by: &'a str,
+    default_weight: u32,
+    weights: &'a BTreeMap<String, u32>,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 pub(super) async fn shares<L: Limiter>(
@@ -95,8 +151,9 @@ pub(super) async fn shares<L: Limiter>(
     uri: Uri,
 ) -> Result<Response, Failure> {
     let parameters = Parameters::read(&uri, &["policy"])?;
-    let policy = parameters.policy(&face.limiter.policies())?;
-    let (values, key) = match parameters.subject(&policy)? {
+    let policies = face.limiter.policies();
+    let policy = parameters.policy(&policies)?;
+    let (values, key) = match parameters.subject(&policy, &policies.subject_hash)? {
         Subject::One { values, key } => (values, key),
         Subject::All => {
             return Err(Failure::invalid(
@@ -117,7 +174,7 @@ pub(super) async fn shares<L: Limiter>(
     Ok(Json(Shares {
         policy: &policy.name,
         key: values,
-        limit: policy.limit(),
+        limit: face.limiter.limit_of(&policy, &key),
         regions: regions
             .into_iter()
             .map(|(region, share)| (region, share.into()))
@@ -169,7 +226,7 @@ pub(super) async fn policies<L: Limiter>(State(face): State<Face<L>>) -> Respons
         policies: set
             .policies
             .iter()
-            .map(|policy| PolicyView::from(policy.as_ref()))
+            .map(|policy| PolicyView::new(&set, policy))
             .collect(),
     })
     .into_response()
@@ -178,7 +235,7 @@ pub(super) async fn policies<L: Limiter>(State(face): State<Face<L>>) -> Respons
 fn names(set: &PolicySet) -> Vec<PolicyName<'_>> {
     set.policies
         .iter()
-        .map(|policy| PolicyName::from(policy.as_ref()))
+        .map(|policy| PolicyName::new(set, policy))
         .collect()
 }
 
@@ -191,37 +248,81 @@ fn units(value: f64) -> Number {
     Number::from_f64(value).unwrap_or_else(|| Number::from(0))
 }
 
-impl<'a> From<&'a Policy> for PolicyName<'a> {
-    fn from(policy: &'a Policy) -> Self {
+impl<'a> PolicyName<'a> {
+    fn new(set: &PolicySet, policy: &'a Policy) -> Self {
         Self {
             name: &policy.name,
             version: policy.version,
-            digest: format!("{:016x}", policy.digest()),
+            digest: format!("{:016x}", set.policy_digest(policy)),
         }
     }
 }
 
-impl<'a> From<&'a Policy> for PolicyView<'a> {
-    fn from(policy: &'a Policy) -> Self {
-        let (algorithm, per_ms, burst) = match policy.algorithm {
-            Algorithm::FixedWindow { per_ms, .. } => ("fixed-window", per_ms, None),
-            Algorithm::TokenBucket { per_ms, burst, .. } => ("token-bucket", per_ms, Some(burst)),
+impl<'a> PolicyView<'a> {
+    fn new(set: &PolicySet, policy: &'a Policy) -> Self {
+        let limits = |limits: &Limits| LimitsView {
+            limit: limits.limit,
+            burst: policy.algorithm.is_bucket().then_some(limits.burst),
+        };
+        let (per_ms, per) = match policy.algorithm.period() {
+            Some(Period::Every { per_ms, .. }) => (Some(per_ms), None),
+            Some(Period::Month) => (None, Some("month")),
+            None => (None, None),
         };
         Self {
-            name: policy.into(),
+            name: PolicyName::new(set, policy),
             r#match: policy
                 .attributes
                 .iter()
                 .map(|(name, pattern)| (name.as_str(), pattern.as_str()))
                 .collect(),
             key: &policy.key,
-            algorithm,
-            limit: policy.limit(),
+            algorithm: policy.algorithm.name(),
+            limits: limits(&policy.limits),
             per_ms,
-            burst,
+            per,
+            buckets: match policy.algorithm {
+                Algorithm::SlidingWindow { buckets, .. } => Some(buckets),
+                _ => None,
+            },
+            slot_ttl_ms: match policy.algorithm {
+                Algorithm::Concurrency { slot_ttl_ms } => Some(slot_ttl_ms),
+                _ => None,
+            },
+            plans: policy.plans.as_ref().map(|plans| PlansView {
+                by: &plans.by,
+                plans: plans
+                    .plans
+                    .iter()
+                    .map(|(name, plan)| (name.as_str(), limits(plan)))
+                    .collect(),
+            }),
+            overrides: policy.overrides.len(),
+            priority: policy.classes.iter().map(ClassView::from).collect(),
+            pool: policy.pool.as_ref().map(|pool| PoolView {
+                by: &pool.by,
+                default_weight: pool.default_weight,
+                weights: &pool.weights,
+            }),
+            sensitive: &policy.sensitive,
+            new_subjects_per_second: policy.new_subjects_per_s,
             weights: &policy.weights,
             usage_ms: policy.usage_ms,
             shadow: policy.shadow,
+        }
+    }
+}
+
+impl<'a> From<&'a Class> for ClassView<'a> {
+    fn from(class: &'a Class) -> Self {
+        let percent = match class.standing {
+            Standing::Leaves { ppm } => Some(f64::from(ppm) / 10_000.0),
+            Standing::Exempt => None,
+        };
+        Self {
+            class: &class.name,
+            refuse_below_percent: percent,
+            exempt: percent.is_none(),
         }
     }
 }

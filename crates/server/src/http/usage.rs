@@ -64,12 +64,13 @@ pub(super) async fn usage<L: Limiter>(
     uri: Uri,
 ) -> Result<Response, Failure> {
     let parameters = Parameters::read(&uri, &["policy", "from", "to"])?;
-    let policy = parameters.policy(&face.limiter.policies())?;
+    let policies = face.limiter.policies();
+    let policy = parameters.policy(&policies)?;
     let (from, to) = parameters.span()?;
     let limiter = &face.limiter;
     let failed = |error| Failure::of_read(&error, limiter.region());
 
-    match parameters.subject(&policy)? {
+    match parameters.subject(&policy, &policies.subject_hash)? {
         Subject::One { values, key } => {
             let periods = limiter
                 .usage(&policy, &key, from, to)

@@ -59,6 +59,8 @@ async fn a_check_says_what_the_json_says() {
                 retry_after_ms: 0,
                 decided_by: v1::DecidedBy::Store.into(),
             }],
+            reservation: String::new(),
+            replayed: false,
         }
     );
     client.check(acme()).await.expect("decided");
@@ -89,10 +91,6 @@ async fn a_bad_request_is_invalid_argument_and_a_lost_store_unavailable() {
         },
         CheckRequest {
             cost: Some(1 << 63),
-            ..acme()
-        },
-        CheckRequest {
-            request_id: "r1".into(),
             ..acme()
         },
         CheckRequest {

@@ -1,6 +1,6 @@
 use super::harness::Faces;
 use crate::face::fake::Fake;
-use apportion_engine::{CheckError, DecidedBy, Outcome};
+use apportion_engine::{CheckError, DecidedBy, Decision, Outcome};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -81,12 +81,75 @@ async fn all_fields_of_a_check_reach_the_limiter() {
     faces.check(ACME).await;
     assert_eq!((fake.last().cost, fake.last().peek), (1, false));
 
-    let body = r#"{"attributes":{"tenant":"acme","route":"/v1/é"},"cost":7,"priority":"batch","peek":true}"#;
+    let body = r#"{"attributes":{"tenant":"acme","route":"/v1/é"},"cost":7,"priority":"batch","request_id":"r1","peek":true}"#;
     assert_eq!(faces.check(body).await.status, 200);
     let asked = fake.last();
+    assert_eq!(asked.priority.as_deref(), Some("batch"));
+    assert_eq!(asked.request_id.as_deref(), Some("r1"));
     assert_eq!((asked.cost, asked.peek), (7, true));
     assert_eq!(asked.attributes["tenant"], "acme");
     assert_eq!(asked.attributes["route"], "/v1/é");
+}
+
+#[tokio::test]
+async fn a_replayed_answer_has_the_first_ones_body_and_says_so_in_a_header() {
+    let fake = Fake::new();
+    let faces = Faces::start(&fake).await;
+    let first = faces.check(ACME).await;
+    assert!(!first.headers.contains("idempotent-replayed"));
+    let again = Fake::new().answering(|fake| {
+        Ok(Decision {
+            replayed: true,
+            ..fake.decision([fake.report("api", Outcome::Allowed)])
+        })
+    });
+    let faces = Faces::start(&again).await;
+    let replayed = faces.check(ACME).await;
+    assert_eq!(replayed.body, first.body);
+    assert!(replayed.headers.contains("idempotent-replayed: true"));
+}
+
+#[tokio::test]
+async fn a_request_id_with_another_content_is_a_409() {
+    let fake = Fake::new().answering(|_| Err(CheckError::RequestIdReused));
+    let faces = Faces::start(&fake).await;
+    let answer = faces.check(ACME).await;
+    assert_eq!(answer.status, 409);
+    assert!(
+        answer.body.contains(r#""code":"REQUEST_ID_REUSED""#),
+        "{}",
+        answer.body
+    );
+}
+
+#[tokio::test]
+async fn a_release_says_whether_there_was_anything_to_release() {
+    let faces = Faces::start(&Fake::new()).await;
+    for (body, status, said) in [
+        (
+            r#"{"reservation":"taken"}"#,
+            200,
+            r#"{"released":true,"region":"us-east"}"#,
+        ),
+        (
+            r#"{"reservation":"over"}"#,
+            200,
+            r#"{"released":false,"region":"us-east"}"#,
+        ),
+        (r#"{"reservation":"?"}"#, 400, "reservation: unreadable"),
+        (
+            r#"{"reservation":1}"#,
+            400,
+            "reservation: expected a string, found 1",
+        ),
+        (r#"{"slot":"x"}"#, 400, "slot: unknown field"),
+        ("{}", 400, "reservation: missing"),
+        ("", 400, "body: empty"),
+    ] {
+        let answer = faces.send("POST", "/v1/release", body.as_bytes()).await;
+        assert_eq!(answer.status, status, "{body}");
+        assert!(answer.body.contains(said), "{body}: {}", answer.body);
+    }
 }
 
 #[tokio::test]
@@ -145,9 +208,9 @@ async fn bad_input_is_a_400_that_names_the_field_and_asks_the_limiter_nothing() 
             "expected a string, found 1",
         ),
         (
-            r#"{"attributes":{},"request_id":"r1"}"#,
+            r#"{"attributes":{},"request_id":7}"#,
             "request_id",
-            "not supported yet",
+            "expected a string, found 7",
         ),
         (
             &cost("0"),

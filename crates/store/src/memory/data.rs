@@ -123,7 +123,8 @@ impl Data {
                     attempts: units,
                     ..Traded::default()
                 };
-                self.traded.put(id.clone(), traded, now.plus(ATTEMPTS_TTL_MS));
+                self.traded
+                    .put(id.clone(), traded, now.plus(ATTEMPTS_TTL_MS));
             }
             None => {}
         }

@@ -16,7 +16,11 @@ impl<K: Clone + Eq + Hash + Ord, V> Expiring<K, V> {
     /// Takes out what has expired.
     pub(super) fn expire(&mut self, now: StoreMs) -> Vec<(K, V)> {
         let mut gone = Vec::new();
-        while self.deadlines.peek().is_some_and(|Reverse((at, _))| *at <= now) {
+        while self
+            .deadlines
+            .peek()
+            .is_some_and(|Reverse((at, _))| *at <= now)
+        {
             let Some(Reverse((_, key))) = self.deadlines.pop() else {
                 return gone;
             };

@@ -119,7 +119,12 @@ fn run(memory: &mut Memory, now: StoreMs, decide: Decide) -> Decided {
 }
 
 fn ask_once(memory: &mut Memory, charge: &Charge) -> bool {
-    run(memory, NOW, decide_as(Mode::Charge, vec![charge.clone()], None)).admitted
+    run(
+        memory,
+        NOW,
+        decide_as(Mode::Charge, vec![charge.clone()], None),
+    )
+    .admitted
 }
 
 fn named(content: u128) -> Option<Remember> {
@@ -204,7 +209,10 @@ fn so_many_keys_are_new_in_a_second_and_known_ones_go_on() {
     let refused = run(&mut memory, NOW, third.clone());
     assert!(!refused.admitted && refused.answers[0].crowded);
     assert!(ask_once(&mut memory, &limited("api@1:a")));
-    assert!(ask_once(&mut memory, &limited("other@1:d")), "each policy for itself");
+    assert!(
+        ask_once(&mut memory, &limited("other@1:d")),
+        "each policy for itself"
+    );
     assert!(run(&mut memory, NOW.plus(NEWCOMERS_MS), third).admitted);
 }
 
@@ -216,8 +224,16 @@ fn what_a_node_refused_by_itself_is_counted() {
         usage_ms: Some(1_000),
         ..charge("api@1:acme")
     };
-    let noted = run(&mut memory, NOW, decide_as(Mode::Note, vec![denied.clone()], None));
-    assert_eq!(noted.answers[0].reading.available(), 10 * MICRO, "nothing is charged");
+    let noted = run(
+        &mut memory,
+        NOW,
+        decide_as(Mode::Note, vec![denied.clone()], None),
+    );
+    assert_eq!(
+        noted.answers[0].reading.available(),
+        10 * MICRO,
+        "nothing is charged"
+    );
     assert!(ask_once(&mut memory, &denied));
     let Ok(Reply::Snapshots { snapshots, .. }) = memory.apply(NOW, read(&id())) else {
         panic!("it is attached");
@@ -251,7 +267,10 @@ fn members_of_a_pool_leave_each_other_their_credit() {
         ..charge("pool@1:")
     };
     // A member that is alone has everything.
-    assert_eq!((0..20).filter(|_| ask_once(&mut memory, &of("a"))).count(), 10);
+    assert_eq!(
+        (0..20).filter(|_| ask_once(&mut memory, &of("a"))).count(),
+        10
+    );
     // Then both ask for all that flows in: half for each.
     let (mut a, mut b) = (0, 0);
     for ms in (0..20_000).step_by(100) {

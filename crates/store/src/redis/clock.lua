@@ -1,41 +1,52 @@
--- The store's clock and its expiry. Everything else is told the time by these.
+-- The store's clock and its expiry. Everything else is told the time by these. Deadlines are moments.
 
-local function int(x)
-  return string.format('%d', x)
-end
+local call = redis.call
 
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- Redis takes away by itself what has expired.
 local function purge() end
+local function purge_rest() end
 
-local function term(ttl)
-  return int(math.max(1, math.min(ttl, 1e15)))
+-- What has no future is kept for a moment; what has too much, for as long as Redis can count.
+local function bounded(at)
+  return math.max(now + 1, math.min(at, 9e15))
 end
 
--- Writes for `ttl` milliseconds; without one, for as long as the key had.
-local function put(key, value, ttl)
-  if ttl then
-    redis.call('SET', key, value, 'PX', term(ttl))
+-- Writes until `at`; without it, for as long as the key had.
+local function put(key, value, at)
+  if at then
+    call('SET', key, value, 'PXAT', bounded(at))
   else
-    redis.call('SET', key, value, 'KEEPTTL')
+    call('SET', key, value, 'KEEPTTL')
   end
 end
 
-local function expire(key, ttl)
-  redis.call('PEXPIRE', key, term(ttl))
+local function expire(key, at)
+  call('PEXPIREAT', key, bounded(at))
 end
 
--- What is kept about other keys stays for at least `ttl` from now.
-local function outlive(key, ttl)
-  redis.call('PEXPIRE', key, term(ttl), 'NX')
-  redis.call('PEXPIRE', key, term(ttl), 'GT')
+-- For what isn't of one partition.
+local expire_rest, put_rest = expire, put
+
+-- `key` goes when `other` does.
+local function expire_with(key, other)
+  call('PEXPIREAT', key, call('PEXPIRETIME', other))
+end
+
+-- What is kept about other keys stays at least until `at`.
+local function outlive(key, at)
+  call('PEXPIREAT', key, bounded(at), 'NX')
+  call('PEXPIREAT', key, bounded(at), 'GT')
 end
 
 -- What is kept about a whole partition or region goes so long after it last changed.
 local function linger(key)
-  redis.call('PEXPIRE', key, int(RETENTION_MS))
+  call('PEXPIRE', key, RETENTION_MS)
+end
+
+-- Whether `key` was to linger so lately that a day makes no difference.
+local function lingers(key)
+  return call('PTTL', key) > RETENTION_MS - 86400000
 end

@@ -1,48 +1,309 @@
--- All charges of one request that share a partition: all or nothing.
--- ARGV: 8 `p`eek, `c`harge or `h`old; 9 and 10 the hold's id and term; then for each charge its key, rule, cost,
--- units, usage period (0: not counted) and whether it is a shadow.
+-- Requests, each decided as one: all of its charges or none. They are decided in order, and each by itself: one that
+-- meets something unreadable, or that the server won't write, takes no other with it.
+--
+-- ARGV[1] after its head: the rules; how many requests; then for each the number of its values and
+-- partition, id, mode, term of a hold, whether it is remembered (then the name's key, the content, what is kept for
+-- others), and how many charges; for each charge key, number of the rule, cost, units, reserve, denied, usage period (0: not counted),
+-- flags, and what the flags say: 1 shadow; 2 newcomers, their key and how many; 4 member, its name and weight.
+--
+-- The answer is one msgpack array: now, and for each request a status and what follows it:
+-- 0 decided: admitted, how many charges, and for each flags (algorithm * 4 + crowded * 2 + fits) and its reading
+-- 1 decided earlier: what is kept of that | 2 fenced: the record, or false | 3 the name is another request's
+-- 4 an error: its text
 
-local FIRST, EACH = 11, 6
-local mode = ARGV[8]
-local peek, holding = mode == 'p', mode == 'h'
-local hold_id, hold_ends = tonumber(ARGV[9]), now + tonumber(ARGV[10])
+local DECIDED, REPLAYED, FENCED, REUSED, FAILED = 0, 1, 2, 3, 4
+local PEEK, CHARGE, HOLD, NOTE = 0, 1, 2, 3
+local SHADOW, NEWCOMERS, MEMBER = 1, 2, 4
 
-local charges, admitted = {}, true
-for i = FIRST, #ARGV, EACH do
-  local key, rule = ARGV[i], read_rule(ARGV[i + 1])
-  local cost, units = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
-  local label, suffix = nil, key
-  if not rule.steps then
-    label = floor(now / rule.per)
-    suffix = key .. '#' .. int(label)
-  end
-  local place, terms = read_traded(suffix)
-  local s = settle(base .. 'k' .. suffix, label, rule, terms)
-  local fits = cost <= available(s) and not (holding and #s.holds >= HOLDS_MAX)
-  admitted = admitted and (fits or ARGV[i + 5] == '1')
-  charges[#charges + 1] = {
-    key = key, s = s, place = place, cost = cost, units = units, fits = fits, period_ms = tonumber(ARGV[i + 4]),
-  }
+-- === members of a pool, as core::meter::pool has them ===
+
+local function part(total, weight, weights)
+  local rest = total % weights
+  return (total - rest) / weights * weight + floor(rest * weight / weights)
 end
 
-local reply = {'ok', int(now), admitted and '1' or '0'}
-for _, c in ipairs(charges) do
-  local charged = admitted and c.fits and not peek
-  if charged then
-    charge(c.s, c.cost, holding and {id = hold_id, units = c.cost, ends = hold_ends} or nil)
-    write_meter(c.s, meter_ttl(c.s))
+-- `tokens`, and for each member its name, weight, credit, and when it last asked.
+local function read_pool(place)
+  local text = read('GET', place)
+  if not text then
+    return {tokens = 0}
   end
-  reply[#reply + 1] = (c.fits and '1 ' or '0 ') .. reading(c.s)
-  if not peek then
-    count_attempts(c.place, c.units, not c.fits)
-    if c.period_ms > 0 then
-      if charged then
-        count_usage(c.key, now, c.period_ms, c.units, 0, 0)
-      elseif not c.fits then
-        count_usage(c.key, now, c.period_ms, 0, 0, c.units)
+  local t = {pcall(decode, text)}
+  if not t[1] or not is_count(t[2]) or (#t - 2) % 4 ~= 0 then
+    garbage(place)
+  end
+  local pool = {tokens = t[2]}
+  for i = 3, #t, 4 do
+    if type(t[i]) ~= 'string' or not is_count(t[i + 1]) or not is_count(t[i + 2]) or not is_count(t[i + 3]) then
+      garbage(place)
+    end
+    pool[#pool + 1] = {name = t[i], weight = t[i + 1], credit = t[i + 2], seen = t[i + 3]}
+  end
+  return pool
+end
+
+-- Deals what came in, by weight, to those who have room.
+local function deal(pool, came)
+  local left = came
+  for _ = 1, 3 do
+    local weights, open = 0, {}
+    for i = 1, #pool do
+      local m = pool[i]
+      if m.credit < m.cap then
+        weights = weights + m.weight
+        open[#open + 1] = m
       end
+    end
+    if weights == 0 or left == 0 then
+      return
+    end
+    local round = left
+    for i = 1, #open do
+      local m = open[i]
+      local dealt = min(part(round, m.weight, weights), m.cap - m.credit)
+      m.credit = m.credit + dealt
+      left = left - dealt
     end
   end
 end
+
+-- The pool as its member finds it, in a bucket of capacity `cap` that has `tokens` now.
+local function settle_pool(stored, name, weight, tokens, cap)
+  local before = stored.tokens
+  if #stored == 0 and before == 0 then
+    before = tokens
+  end
+  local pool, own, weights = {}, nil, 0
+  for i = 1, #stored do
+    local m = stored[i]
+    if m.seen + MEMBER_IDLE_MS > now or m.name == name then
+      pool[#pool + 1] = m
+      if m.name == name then
+        own = m
+      end
+    end
+  end
+  if own then
+    own.weight, own.seen = weight, max(own.seen, now)
+  elseif #pool < MEMBERS_MAX then
+    own = {name = name, weight = weight, credit = 0, seen = now}
+    pool[#pool + 1] = own
+  end
+  for i = 1, #pool do
+    weights = weights + pool[i].weight
+  end
+  for i = 1, #pool do
+    local m = pool[i]
+    m.cap = part(cap, m.weight, weights)
+    m.credit = min(m.credit, m.cap)
+  end
+  deal(pool, max(tokens - before, 0))
+  -- Credits are never more than the tokens that are there: the last to come gives way first.
+  local left = tokens
+  for i = 1, #pool do
+    local m = pool[i]
+    m.credit = min(m.credit, left)
+    left = left - m.credit
+  end
+  pool.tokens, pool.own = tokens, own
+  return pool
+end
+
+local function pool_available(pool)
+  local kept = 0
+  for i = 1, #pool do
+    kept = kept + pool[i].credit
+  end
+  return pool.tokens - kept + (pool.own and pool.own.credit or 0)
+end
+
+local function write_pool(place, pool)
+  local t = {pool.tokens}
+  for i = 1, #pool do
+    local m, n = pool[i], #t
+    t[n + 1], t[n + 2], t[n + 3], t[n + 4] = m.name, m.weight, m.credit, m.seen
+  end
+  put(place, encode(spread(t)), now + MEMBER_IDLE_MS)
+end
+
+-- === one request ===
+
+local rules, first = read_rules(HEAD + 1)
+local out, n = {now}, 1
+
+-- What a charge, in the values from `i` on, meets. Returns what comes after it, too.
+local function ask(i, mode)
+  local key, rule = A[i], rules[A[i + 1]]
+  local cost, flags = A[i + 2], A[i + 7]
+  local label = label_of(rule, now)
+  local suffix = label and key .. '#' .. label or key
+  local s = {
+    base = base, place = base .. suffix, suffix = suffix, label = label, rule = rule,
+    key = key, cost = cost, units = A[i + 3], denied = A[i + 5], shadow = flags % 2 >= SHADOW,
+  }
+  local reserve_ppm, period_ms = A[i + 4], A[i + 6]
+  i = i + 8
+  if rule.kind ~= SLOTS then
+    read_traded(s, suffix)
+  end
+  local m = settle(s)
+  local available = m.available(s)
+  local fits = true
+  if flags % 4 >= NEWCOMERS then
+    local most = A[i + 1]
+    s.newcomers = A[i] .. '#' .. floor(now / NEWCOMERS_MS)
+    i = i + 2
+    if cost > 0 and not s.exists then
+      local found = read('GET', s.newcomers)
+      s.crowded = (found and (tonumber(found) or garbage(s.newcomers)) or 0) >= most
+      fits = not s.crowded
+    end
+  end
+  if flags % 8 >= MEMBER then
+    s.pool_place = base .. 'P' .. suffix
+    s.pool = settle_pool(read_pool(s.pool_place), A[i], A[i + 1], available, s.of)
+    i = i + 2
+    fits = fits and cost <= pool_available(s.pool)
+  end
+  local need = cost
+  if cost > 0 then
+    if reserve_ppm > 0 then
+      need = cost + ceil(s.of * reserve_ppm / 1000000)
+    end
+    fits = fits and need <= available and (mode ~= HOLD or can_hold(s))
+  else
+    fits = true
+  end
+  s.need, s.fits = need, fits
+  -- All that has to be read is read before anything is written.
+  if mode ~= PEEK and period_ms > 0 then
+    s.period_ms, s.start = period_ms, now - now % period_ms
+    s.usage = usage_place(key, s.start)
+    s.admitted, s.refunded, s.refused = read_slot(s.usage, '.')
+  end
+  return s, i
+end
+
+-- Counts what was asked for, and what came of it.
+local function count(s, mode, charged)
+  local attempts, refused = s.denied, s.denied
+  if mode ~= NOTE then
+    attempts = attempts + s.units
+    if not s.fits then
+      refused = refused + s.units
+    end
+  end
+  local part_of = s.rule.part
+  if attempts > 0 and (s.version or refused > 0) and part_of ~= NOTHING and part_of ~= WHOLE then
+    call('HINCRBY', s.traded, 'n', attempts)
+    if not s.version or s.version == 0 then
+      expire(s.traded, now + ATTEMPTS_TTL_MS)
+    end
+  end
+  if s.usage then
+    local admitted = charged and s.units or 0
+    if admitted > 0 or refused > 0 then
+      count_usage(s.usage, s.key, s.start, s.period_ms, s.admitted, s.refunded, s.refused, admitted, 0, refused)
+    end
+  end
+end
+
+-- Decides the request in the values from `i` on.
+local function decide(i)
+  local ours, found = enter(A[i])
+  if not ours then
+    out[n + 1], out[n + 2] = FENCED, found
+    n = n + 2
+    return
+  end
+  purge_rest()
+  local id, mode, hold_ms = A[i + 1], A[i + 2], nil
+  if mode == HOLD then
+    hold_ms = A[i + 3]
+  end
+  local name, content, others
+  if A[i + 4] == 1 then
+    name, content, others = A[i + 5], A[i + 6], A[i + 7]
+    i = i + 3
+    local known = read('GET', name)
+    if known then
+      if sub(known, 1, #content) ~= content then
+        n = n + 1
+        out[n] = REUSED
+        return
+      end
+      out[n + 1], out[n + 2] = REPLAYED, known
+      n = n + 2
+      return
+    end
+  end
+  local charges, asked, admitted = A[i + 5], {}, true
+  i = i + 6
+  for k = 1, charges do
+    local s
+    s, i = ask(i, mode)
+    asked[k] = s
+    admitted = admitted and (s.fits or s.shadow)
+  end
+  local begins = n
+  out[n + 1], out[n + 2], out[n + 3] = DECIDED, admitted and 1 or 0, charges
+  n = n + 3
+  local consumes = mode == CHARGE or mode == HOLD
+  for k = 1, charges do
+    local s = asked[k]
+    local m, pool = s.m, s.pool
+    local charged = admitted and consumes and s.fits and s.cost > 0
+    if charged then
+      charge(s, s.cost, id, hold_ms)
+      if pool then
+        pool.tokens = pool.tokens - s.cost
+        local own = pool.own
+        if own then
+          own.credit = own.credit - min(own.credit, s.cost)
+        end
+      end
+      write_meter(s)
+      if s.newcomers and not s.exists then
+        call('INCR', s.newcomers)
+        expire_rest(s.newcomers, now + 2 * NEWCOMERS_MS)
+      end
+    end
+    if pool and consumes then
+      write_pool(s.pool_place, pool)
+    end
+    local kind = s.rule.kind
+    n = n + 1
+    out[n] = kind * 4 + (s.crowded and 2 or 0) + (s.fits and 1 or 0)
+    local at = n
+    n = m.reading(s, s.need, out, n)
+    if pool and kind == BUCKET then
+      out[at + 1] = min(out[at + 1], pool_available(pool))
+    end
+    if mode ~= PEEK then
+      count(s, mode, charged)
+    end
+  end
+  if name and admitted then
+    local again = {now, others}
+    for k = begins + 2, n do
+      again[#again + 1] = out[k]
+    end
+    put_rest(name, content .. encode(again), now + REQUEST_TTL_MS)
+  end
+end
+
+local at = first + 1
+for _ = 1, A[first] do
+  local begins = n
+  local ok, why = pcall(decide, at + 1)
+  if not ok then
+    for k = #out, begins + 1, -1 do
+      out[k] = nil
+    end
+    out[begins + 1], out[begins + 2] = FAILED, type(why) == 'table' and why.err or tostring(why)
+    n = begins + 2
+  end
+  at = at + 1 + A[at]
+end
 keep_feed()
-return reply
+return encode(out)

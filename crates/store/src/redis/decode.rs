@@ -1,6 +1,7 @@
 //! Redis' answers as replies. All of it is outside data: what can't be read is an error that names its key.
 
 use super::encode::{Names, fence_of, suffix, usage_name};
+use super::pack::{self, Beside, Reader};
 use super::text;
 use crate::StoreError;
 use crate::op::*;
@@ -27,12 +28,17 @@ pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Rep
     if let Op::Marks { life } = op {
         return marks(&names.marks(*life), accepted(answer)?);
     }
+    if let Op::Decide(decide) = op {
+        let mut decided = decides(names, &[decide], &[Ok(())], answer);
+        return decided
+            .pop()
+            .unwrap_or_else(|| Err(unreadable("of one decision")));
+    }
     let mut row = script_row(op, names, answer)?.into_iter();
     match op {
         Op::PutState { .. } => Ok(Reply::Put(number(row.next())?)),
         Op::Adopt { .. } | Op::Mark { .. } | Op::Ack { .. } | Op::Merge { .. } => Ok(Reply::Done),
         Op::Lease { .. } => Ok(Reply::Held(flag(row.next())?)),
-        Op::Decide(_) => decided(row),
         Op::EndHolds(_) => Ok(Reply::Ended(
             row.map(|ended| flag(Some(ended)))
                 .collect::<Result<_, _>>()?,
@@ -40,22 +46,24 @@ pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Rep
         Op::Read { ids, .. } => snapshots(op, names, ids, row),
         Op::Swap(_) => Ok(Reply::Swapped(number(row.next())?)),
         Op::Traded { .. } => {
-            let set = name_of(op, names, 'x', "");
+            let set = name_of(op, names, "X", "");
             let ids = row.map(|member| string(&member).and_then(|m| meter_id(&m)));
             let ids: Option<Vec<MeterId>> = ids.collect();
             Ok(Reply::Traded(ids.ok_or_else(|| garbage(&set))?))
         }
-        Op::Feed { .. } => feed(&name_of(op, names, 'f', ""), row),
+        Op::Feed { .. } => feed(&name_of(op, names, "F", ""), row),
         Op::Usage { key, starts, .. } => {
             let now = StoreMs(number(row.next())?);
             let periods = starts.iter().zip(row).map(|(start, slots)| {
-                let place = name_of(op, names, 'u', &usage_name(key, *start));
+                let place = name_of(op, names, "U", &usage_name(key, *start));
                 slots_of(&place, slots)
             });
             let periods = periods.collect::<Result<_, _>>()?;
             Ok(Reply::Usage { now, periods })
         }
-        Op::Look | Op::Attach { .. } | Op::Marks { .. } => Err(unreadable("a script's answer")),
+        Op::Look | Op::Attach { .. } | Op::Marks { .. } | Op::Decide(_) => {
+            Err(unreadable("a script's answer"))
+        }
     }
 }
 
@@ -128,7 +136,7 @@ fn script_row(op: &Op, names: &Names, answer: Value) -> Result<Vec<Value>, Store
 // === parts ===
 
 /// The key in `op`'s partition and life, for saying where something unreadable stands.
-fn name_of(op: &Op, names: &Names, kind: char, rest: &str) -> String {
+fn name_of(op: &Op, names: &Names, kind: &str, rest: &str) -> String {
     match fence_of(op) {
         Some((fence, partition)) => names.of(partition, fence.record.life, kind, rest),
         None => format!("{kind}{rest}"),
@@ -249,16 +257,99 @@ fn marks(name: &str, value: Value) -> Result<Reply, StoreError> {
     Ok(Reply::Marks(marks))
 }
 
-fn decided(mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreError> {
-    let now = StoreMs(number(row.next())?);
-    let admitted = flag(row.next())?;
-    let answers = row.map(|answer| string(&answer).and_then(|text| text::parse_answer(&text)));
-    let answers: Option<Vec<Answer>> = answers.collect();
-    Ok(Reply::Decided(Decided {
+/// The replies to decisions that shared a command; those that weren't sent have said why already.
+pub(super) fn decides(
+    names: &Names,
+    decides: &[&Decide],
+    sent: &[Result<(), StoreError>],
+    answer: Value,
+) -> Vec<Result<Reply, StoreError>> {
+    let answer = match accepted(answer) {
+        Ok(Value::BulkString(bytes)) => Ok(bytes),
+        Ok(_) => Err(unreadable("a batch of decisions")),
+        Err(error) => Err(error),
+    };
+    let begun = answer.as_deref().map_err(Clone::clone).and_then(|bytes| {
+        let mut reader = Reader::new(bytes);
+        let now = reader.array_len().and_then(|_| reader.count());
+        now.map(|now| (StoreMs(now), reader))
+            .ok_or_else(|| unreadable("a batch of decisions"))
+    });
+    let mut rest = begun;
+    let each = decides.iter().zip(sent).map(|(decide, sent)| {
+        sent.clone()?;
+        let (now, mut reader) = rest.clone()?;
+        let reply = decided(names, decide, now, &mut reader);
+        // After one that can't be read nothing is where it seems to be.
+        rest = match reply {
+            Some(_) => Ok((now, reader)),
+            None => Err(unreadable("a batch of decisions")),
+        };
+        reply.unwrap_or_else(|| Err(unreadable("a decision")))
+    });
+    each.collect()
+}
+
+/// `None` where it can't be read.
+fn decided(
+    names: &Names,
+    decide: &Decide,
+    now: StoreMs,
+    reader: &mut Reader<'_>,
+) -> Option<Result<Reply, StoreError>> {
+    Some(match reader.count()? {
+        0 => Ok(Reply::Decided(answers_of(decide, now, None, reader)?)),
+        1 => {
+            let kept = reader.bytes()?;
+            match replayed(decide, kept) {
+                Some(decided) => Ok(Reply::Decided(decided)),
+                None => Err(StoreError::Rejected(
+                    "unreadable value of a request id".into(),
+                )),
+            }
+        }
+        2 => Err(match reader.text_or_none()? {
+            None => StoreError::Fenced(None),
+            Some(found) => match text::parse_record(found) {
+                Some(record) => StoreError::Fenced(Some(record)),
+                None => garbage(&names.record(decide.partition)),
+            },
+        }),
+        3 => Err(StoreError::RequestIdReused),
+        4 => Err(StoreError::Rejected(
+            String::from_utf8_lossy(reader.bytes()?).into_owned(),
+        )),
+        _ => return None,
+    })
+}
+
+/// The content's 16 bytes; and then an array of when it was, what is kept beside it, and what it answered.
+fn replayed(decide: &Decide, kept: &[u8]) -> Option<Decided> {
+    let mut reader = Reader::new(kept.get(16..)?);
+    reader.array_len()?;
+    let now = StoreMs(reader.count()?);
+    let others = reader.bytes()?.to_vec();
+    answers_of(decide, now, Some(others), &mut reader)
+}
+
+fn answers_of(
+    decide: &Decide,
+    now: StoreMs,
+    replayed: Option<Vec<u8>>,
+    reader: &mut Reader<'_>,
+) -> Option<Decided> {
+    let admitted = reader.count()? == 1;
+    let number = usize::try_from(reader.count()?).ok()?;
+    if replayed.is_none() && number != decide.charges.len() {
+        return None;
+    }
+    let answers = (0..number).map(|_| reader.answer());
+    Some(Decided {
         now,
         admitted,
-        answers: answers.ok_or_else(|| unreadable("a meter's reading"))?,
-    }))
+        answers: answers.collect::<Option<_>>()?,
+        replayed,
+    })
 }
 
 fn snapshots(
@@ -270,22 +361,57 @@ fn snapshots(
     let now = StoreMs(number(row.next())?);
     let mut snapshots = Vec::with_capacity(ids.len());
     for id in ids {
-        let (Some(meter), Some(traded)) = (row.next(), row.next()) else {
+        let parts = [(); 5].map(|()| row.next());
+        let [
+            Some(meter),
+            Some(list),
+            Some(set),
+            Some(units),
+            Some(traded),
+        ] = parts
+        else {
             return Err(unreadable("a snapshot of each meter"));
         };
         let place = |kind| name_of(op, names, kind, &suffix(id));
         let meter = match meter {
             Value::Nil => None,
-            meter => Some(
-                string(&meter)
-                    .and_then(|text| text::parse_meter(&text))
-                    .ok_or_else(|| garbage(&place('k')))?,
-            ),
+            meter => {
+                let beside = beside(list, set, units).ok_or_else(|| garbage(&place("")))?;
+                let bytes = bytes(meter).unwrap_or_default();
+                let meter = pack::parse_meter(&bytes, &beside);
+                Some(meter.ok_or_else(|| garbage(&place("")))?)
+            }
         };
-        let traded = traded_of(traded).ok_or_else(|| garbage(&place('t')))?;
+        let traded = traded_of(traded).ok_or_else(|| garbage(&place("T")))?;
         snapshots.push(Snapshot { meter, traded });
     }
     Ok(Reply::Snapshots { now, snapshots })
+}
+
+fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+/// A log's list; the ids of slots with their ends; units by id.
+fn beside(list: Value, set: Value, units: Value) -> Option<Beside> {
+    let number = |value: &Value| string(value)?.parse::<u64>().ok();
+    let Value::Array(list) = list else {
+        return None;
+    };
+    let ends = pairs(set)?.into_iter();
+    let units = pairs(units)?.into_iter();
+    Some(Beside {
+        list: list.into_iter().map(bytes).collect::<Option<_>>()?,
+        slots: ends
+            .map(|(id, end)| Some((id.parse().ok()?, StoreMs(number(&end)?))))
+            .collect::<Option<_>>()?,
+        units: units
+            .map(|(id, units)| Some((id.parse().ok()?, number(&units)?)))
+            .collect::<Option<_>>()?,
+    })
 }
 
 /// The fields `v`, `s`, `a` and `n`: version, terms, allotment and attempts. `None` inside: there are none.
@@ -304,7 +430,7 @@ fn traded_of(fields: Value) -> Option<Option<Traded>> {
     };
     let terms = match terms {
         Value::Nil => None,
-        terms => Some(text::parse_terms(&string(&terms)?)?),
+        terms => Some(pack::parse_terms(&bytes(terms)?)?),
     };
     let allotment = match allotment {
         Value::Nil => Vec::new(),
@@ -338,12 +464,13 @@ fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreE
 }
 
 fn feed_entry(fields: [Option<Value>; 4]) -> Option<FeedEntry> {
-    let [key, period, actor, counts] = fields.map(|field| field.as_ref().and_then(string));
+    let [key, period, actor, counts] = fields;
+    let [key, period, actor] = [key, period, actor].map(|field| field.as_ref().and_then(string));
     Some(FeedEntry {
         key: Key::parse(&key?)?,
         period: StoreMs(period?.parse().ok()?),
         actor: text::parse_slot_actor(&actor?)?,
-        counts: text::parse_counts(&counts?)?,
+        counts: pack::parse_counts(&bytes(counts?)?)?,
     })
 }
 
@@ -356,7 +483,7 @@ fn slots_of(
         pairs
             .into_iter()
             .map(|(actor, counts)| {
-                let counts = text::parse_counts(&string(&counts)?)?;
+                let counts = pack::parse_counts(&bytes(counts)?)?;
                 Some((text::parse_slot_actor(&actor)?, counts))
             })
             .collect::<Option<Vec<_>>>()

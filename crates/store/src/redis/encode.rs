@@ -1,12 +1,16 @@
 //! Operations as Redis commands, and the names of keys.
 
+use super::pack::{self, Writer, exact};
 use super::script::{Attachment, Clock, Fenced, Plain};
 use super::text;
 use crate::StoreError;
 use crate::op::*;
 use ::redis::{Cmd, Pipeline, cmd};
 use apportion_core::fence::{Fence, Missing};
-use apportion_core::{Key, Life, Partition, Record, StoreMs};
+use apportion_core::meter::Rule;
+use apportion_core::{Key, Life, Partition, StoreMs};
+use std::sync::Arc;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Most rows that one page of the feed or of the traded meters has.
 const PAGE_MAX: usize = 65_536;
@@ -58,9 +62,16 @@ impl Names {
         format!("{}{{s}}!clock", self.prefix)
     }
 
-    /// A key of a partition: `kind` is `k` for a meter, `t` for what is kept beside it, `u` for usage, `f` for the feed.
-    pub(super) fn of(&self, partition: Partition, life: Life, kind: char, rest: &str) -> String {
+    /// A key of a partition: `kind` is nothing for a meter, `T` for what is kept beside it, `U` for usage, and so on. No
+    /// policy begins with any of these.
+    pub(super) fn of(&self, partition: Partition, life: Life, kind: &str, rest: &str) -> String {
         format!("{}{{{:02x}}}{life}{kind}{rest}", self.prefix, partition.0)
+    }
+
+    /// What isn't of a subject is in a partition of its own name.
+    fn of_name(&self, name: &str, life: Life, kind: &str, rest: &str) -> String {
+        let [partition, ..] = xxh3_64(name.as_bytes()).to_le_bytes();
+        self.of(Partition(partition), life, kind, rest)
     }
 }
 
@@ -149,8 +160,11 @@ impl Encoder<'_> {
                 to.cmd("HGETALL").arg(self.names.marks(*life));
             }
             Op::Decide(decide) => {
-                let cmd = self.decide(decide)?;
-                to.add_command(cmd);
+                let Batch { cmd, mut sent } = self.decides(&[decide]);
+                if let Some(cmd) = cmd {
+                    to.add_command(cmd);
+                }
+                return sent.pop().unwrap_or(Ok(()));
             }
             Op::EndHolds(end) => {
                 let cmd = self.end_holds(end)?;
@@ -197,7 +211,7 @@ impl Encoder<'_> {
                 seq,
             } => {
                 let mut cmd = self.rows("ack", fence, *partition)?;
-                cmd.arg(reader).arg(text::exact("a change's number", *seq)?);
+                cmd.arg(reader).arg(exact("a change's number", *seq)?);
                 to.add_command(cmd);
             }
             Op::Merge {
@@ -256,32 +270,34 @@ impl Encoder<'_> {
         cmd
     }
 
+    /// A script, and what its one argument begins with.
     fn fenced(
         &self,
         script: Fenced,
         fence: &Fence,
         partition: Partition,
-    ) -> Result<Cmd, StoreError> {
-        let Record { life, epoch, .. } = fence.record;
+    ) -> Result<(Cmd, Writer), StoreError> {
         let attachment = self
             .attachment
-            .filter(|attachment| attachment.life == life)
+            .filter(|attachment| attachment.life == fence.record.life)
             .ok_or(StoreError::LookAgain)?;
         let mut cmd = cmd("EVALSHA");
         cmd.arg(attachment.digest(script))
             .arg(1)
-            .arg(self.names.record(partition))
-            .arg(text::record(&fence.record))
-            .arg(fence.span.from.0)
-            .arg(fence.span.until.0)
-            .arg(epoch.0)
-            .arg(text::exact("an epoch's beginning", fence.epoch_began.0)?);
+            .arg(self.names.record(partition));
+        let mut head = Writer::default();
+        head.bytes(self.names.prefix().as_bytes())
+            .bytes(text::record(&fence.record).as_bytes())
+            .count(fence.span.from.0)
+            .count(fence.span.until.0)
+            .count(fence.record.epoch.0.into())
+            .count(exact("an epoch's beginning", fence.epoch_began.0)?);
         match fence.missing {
-            Missing::Full => cmd.arg(-1),
-            Missing::EmptyAt(moment) => cmd.arg(text::exact("a life's beginning", moment.0)?),
+            Missing::Full => head.signed(-1),
+            Missing::EmptyAt(moment) => head.count(exact("a life's beginning", moment.0)?),
         };
-        cmd.arg(fence.closed_before.0);
-        Ok(cmd)
+        head.count(fence.closed_before.0);
+        Ok((cmd, head))
     }
 
     fn rows(
@@ -290,58 +306,142 @@ impl Encoder<'_> {
         fence: &Fence,
         partition: Partition,
     ) -> Result<Cmd, StoreError> {
-        let mut cmd = self.fenced(Fenced::Rows, fence, partition)?;
-        cmd.arg(operation);
+        let (mut cmd, mut head) = self.fenced(Fenced::Rows, fence, partition)?;
+        head.bytes(pp(partition).as_bytes());
+        cmd.arg(head.into_bytes()).arg(operation);
         Ok(cmd)
     }
 
-    fn decide(&self, decide: &Decide) -> Result<Cmd, StoreError> {
-        let mut cmd = self.fenced(Fenced::Decide, &decide.fence, decide.partition)?;
-        match decide.mode {
-            Mode::Peek => cmd.arg("p").arg(0).arg(0),
-            Mode::Charge => cmd.arg("c").arg(0).arg(0),
-            Mode::Hold { id, ttl_ms } => cmd
-                .arg("h")
-                .arg(text::exact("a hold's id", id)?)
-                .arg(text::exact("a hold's term", ttl_ms)?),
+    /// One command for decisions that share a fence; in it are those that can be sent.
+    pub(super) fn decides(&self, decides: &[&Decide]) -> Batch {
+        let Some(first) = decides.first() else {
+            return Batch::default();
         };
-        for charge in &decide.charges {
-            cmd.arg(charge.key.as_str())
-                .arg(text::rule(&charge.rule)?)
-                .arg(text::exact("a cost", charge.cost)?)
-                .arg(text::exact("a cost", charge.units)?)
-                .arg(usage_period(charge)?)
-                .arg(u8::from(charge.shadow));
+        debug_assert!(decides.iter().all(|d| d.fence == first.fence));
+        let (mut cmd, mut to) = match self.fenced(Fenced::Decide, &first.fence, first.partition) {
+            Ok(begun) => begun,
+            Err(error) => {
+                return Batch {
+                    cmd: None,
+                    sent: vec![Err(error); decides.len()],
+                };
+            }
+        };
+        let mut rules = Rules::default();
+        let mut requests = Writer::default();
+        let mut number = 0;
+        let mut sent = Vec::with_capacity(decides.len());
+        for decide in decides {
+            let request = self.request(decide, &mut rules);
+            sent.push(request.map(|request| {
+                requests.counted(&request);
+                number += 1;
+            }));
         }
-        Ok(cmd)
+        to.count(rules.known.len() as u64).append(&rules.written);
+        to.count(number).append(&requests);
+        cmd.arg(to.into_bytes());
+        Batch {
+            cmd: (number > 0).then_some(cmd),
+            sent,
+        }
+    }
+
+    fn request(&self, decide: &Decide, rules: &mut Rules) -> Result<Writer, StoreError> {
+        let life = decide.fence.record.life;
+        let (mode, ttl_ms) = match decide.mode {
+            Mode::Peek => (0, 0),
+            Mode::Charge => (1, 0),
+            Mode::Hold { ttl_ms } => (2, exact("a hold's term", ttl_ms)?),
+            Mode::Note => (3, 0),
+        };
+        let mut to = Writer::default();
+        to.bytes(pp(decide.partition).as_bytes())
+            .count(exact("a request's id", decide.id)?)
+            .count(mode)
+            .count(ttl_ms);
+        match &decide.remember {
+            Some(Remember {
+                id,
+                content,
+                others,
+            }) if decide.mode == Mode::Charge => {
+                to.count(1)
+                    .bytes(self.names.of_name(id, life, "I", id).as_bytes())
+                    .bytes(&content.to_le_bytes())
+                    .bytes(others);
+            }
+            _ => drop(to.count(0)),
+        }
+        to.count(decide.charges.len() as u64);
+        for charge in &decide.charges {
+            let flag = |on: bool, bit: u64| if on { bit } else { 0 };
+            let flags = flag(charge.shadow, 1)
+                | flag(charge.newcomers_max.is_some(), 2)
+                | flag(charge.member.is_some(), 4);
+            to.bytes(charge.key.as_str().as_bytes())
+                .count(rules.number_of(&charge.rule)?)
+                .count(exact("a cost", charge.cost)?)
+                .count(exact("a cost", charge.units)?)
+                .count(charge.reserve_ppm.into())
+                .count(exact("what was denied", charge.denied)?)
+                .count(usage_period(charge)?)
+                .count(flags);
+            if let Some(most) = charge.newcomers_max {
+                let policy = charge.key.policy_id();
+                let name = policy.split_once('@').map_or(policy, |(name, _)| name);
+                let place = self.names.of_name(name, life, "N", policy);
+                to.bytes(place.as_bytes()).count(most.into());
+            }
+            if let Some(member) = &charge.member {
+                to.bytes(member.name.as_bytes()).count(member.weight.into());
+            }
+        }
+        Ok(to)
     }
 
     fn end_holds(&self, end: &EndHolds) -> Result<Cmd, StoreError> {
-        let mut cmd = self.fenced(Fenced::EndHolds, &end.fence, end.partition)?;
-        cmd.arg(text::exact("a hold's id", end.id)?)
-            .arg(text::exact("a hold's beginning", end.laid_at.0)?)
-            .arg(u8::from(end.release));
+        let (mut cmd, mut to) = self.fenced(Fenced::EndHolds, &end.fence, end.partition)?;
+        let mut rules = Rules::default();
+        let mut charges = Writer::default();
         for charge in &end.charges {
-            cmd.arg(charge.key.as_str())
-                .arg(text::rule(&charge.rule)?)
-                .arg(text::exact("a cost", charge.units)?)
-                .arg(usage_period(charge)?);
+            charges
+                .bytes(charge.key.as_str().as_bytes())
+                .count(rules.number_of(&charge.rule)?)
+                .count(exact("a cost", charge.units)?)
+                .count(usage_period(charge)?);
         }
+        to.bytes(pp(end.partition).as_bytes())
+            .count(rules.known.len() as u64)
+            .append(&rules.written)
+            .count(exact("a hold's id", end.id)?)
+            .count(exact("a hold's beginning", end.laid_at.0)?)
+            .count(end.release.into())
+            .count(end.charges.len() as u64)
+            .append(&charges);
+        cmd.arg(to.into_bytes());
         Ok(cmd)
     }
 
     fn swap(&self, swap: &Swap) -> Result<Cmd, StoreError> {
-        let mut cmd = self.fenced(Fenced::Swap, &swap.fence, swap.id.key.partition())?;
-        cmd.arg(swap.id.key.as_str());
+        let partition = swap.id.key.partition();
+        let (mut cmd, mut to) = self.fenced(Fenced::Swap, &swap.fence, partition)?;
+        to.bytes(pp(partition).as_bytes()).count(1);
+        to.rule(&swap.rule)?;
+        let key = swap.id.key.as_str();
+        to.bytes(suffix(&swap.id).as_bytes());
         match swap.id.label {
-            Some(label) => cmd.arg(label),
-            None => cmd.arg(""),
+            // In the order of labels, and those of a key before what begins with it.
+            Some(label) => to
+                .bytes(format!("{key}#{label:020}").as_bytes())
+                .count(label),
+            None => to.bytes(key.as_bytes()).signed(-1),
         };
-        cmd.arg(text::exact("a version", swap.expect)?)
-            .arg(text::rule(&swap.rule)?)
-            .arg(text::terms(&swap.terms)?)
-            .arg(swap.allotment.as_slice())
-            .arg(swap.keep_until.0);
+        to.count(exact("a version", swap.expect)?)
+            .count(swap.keep_until.0);
+        cmd.arg(to.into_bytes())
+            .arg(pack::terms(&swap.terms)?)
+            .arg(swap.allotment.as_slice());
         Ok(cmd)
     }
 
@@ -365,16 +465,55 @@ impl Encoder<'_> {
                 .arg(keep_until.0)
                 .arg(text::actor(&slot.actor));
             for n in [counts.admitted, counts.refunded, counts.refused] {
-                cmd.arg(text::exact("a usage count", n)?);
+                cmd.arg(exact("a usage count", n)?);
             }
         }
         Ok(cmd)
     }
 }
 
+/// Decisions in one command.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// `None` where none can be sent.
+    pub(super) cmd: Option<Cmd>,
+    /// For each decision whether it is in the command, in its order.
+    pub(super) sent: Vec<Result<(), StoreError>>,
+}
+
+/// The distinct rules of a call, each said once.
+#[derive(Default)]
+struct Rules {
+    known: Vec<Arc<Rule>>,
+    written: Writer,
+}
+
+impl Rules {
+    /// The rule's number, from 1 on.
+    fn number_of(&mut self, rule: &Arc<Rule>) -> Result<u64, StoreError> {
+        let same = |known: &Arc<Rule>| Arc::ptr_eq(known, rule) || known == rule;
+        let index = match self.known.iter().rposition(same) {
+            Some(index) => index,
+            None => {
+                let mut written = Writer::default();
+                written.rule(rule)?;
+                self.written.append(&written);
+                self.known.push(Arc::clone(rule));
+                self.known.len() - 1
+            }
+        };
+        Ok(index as u64 + 1)
+    }
+}
+
+/// A partition as it stands in names.
+fn pp(partition: Partition) -> String {
+    format!("{:02x}", partition.0)
+}
+
 /// The usage period's length; 0 where none is counted.
 fn usage_period(charge: &Charge) -> Result<u64, StoreError> {
-    text::exact("a usage period", charge.usage_ms.unwrap_or(0))
+    exact("a usage period", charge.usage_ms.unwrap_or(0))
 }
 
 /// The name of a usage hash, for saying where something unreadable stands.

@@ -1,33 +1,39 @@
 -- Ends the holds of one request. What is no longer there is left alone.
--- ARGV: 8 the hold's id, 9 when it was laid, 10 whether its units come back; then for each charge its key, rule,
--- units and usage period.
+-- ARGV[1] after its head: the partition; the rules; the hold's id, when it was laid, whether its units come back (1),
+-- how many charges; then for each its key, number of the rule, units and usage period (0: not counted).
 
-local FIRST, EACH = 11, 4
-local id, laid_at, release = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10] == '1'
+local ours, found = enter(A[HEAD + 1])
+if not ours then
+  return {'fenced', found}
+end
+local rules, i = read_rules(HEAD + 2)
+local id, laid_at, release, charges = A[i], A[i + 1], A[i + 2] == 1, A[i + 3]
 
 local reply = {'ok'}
-for i = FIRST, #ARGV, EACH do
-  local key, rule = ARGV[i], read_rule(ARGV[i + 1])
-  local label, suffix = nil, key
-  if not rule.steps then
-    label = floor(laid_at / rule.per)
-    suffix = key .. '#' .. int(label)
-  end
+for k = 1, charges do
+  i = i + 4
+  local key, rule, units, period_ms = A[i], rules[A[i + 1]], A[i + 2], A[i + 3]
+  local label = label_of(rule, laid_at)
+  local suffix = label and string.format('%s#%d', key, label) or key
+  local s = {base = base, place = base .. suffix, suffix = suffix, label = label, rule = rule}
   local ended = false
-  local place = base .. 'k' .. suffix
-  if redis.call('EXISTS', place) == 1 then
-    local _, terms = read_traded(suffix)
-    local s = settle(place, label, rule, terms)
+  if call('EXISTS', s.place) == 1 then
+    read_traded(s, suffix)
+    settle(s)
+    -- It was charged under these limits, whatever this node makes of the plan now.
+    s.limit, s.burst = s.noted_limit, s.noted_burst
     ended = end_hold(s, id, release)
     if ended then
-      write_meter(s, meter_ttl(s))
-      local period_ms = tonumber(ARGV[i + 3])
-      if release and period_ms > 0 then
-        count_usage(key, laid_at, period_ms, 0, tonumber(ARGV[i + 2]), 0)
+      write_meter(s)
+      if release and period_ms > 0 and units > 0 then
+        local start = laid_at - laid_at % period_ms
+        local place = usage_place(key, start)
+        local a, d, r = read_slot(place, '.')
+        count_usage(place, key, start, period_ms, a, d, r, 0, units, 0)
       end
     end
   end
-  reply[#reply + 1] = ended and '1' or '0'
+  reply[k + 1] = ended and '1' or '0'
 end
 keep_feed()
 return reply

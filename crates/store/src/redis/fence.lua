@@ -1,23 +1,34 @@
 -- What every fenced script begins with.
--- KEYS[1]: the partition's record. ARGV: 1 the record that the caller believes, 2 and 3 the span, 4 the epoch,
--- 5 when it began, 6 when a missing rate key was empty (-1: it was full), 7 before when windows are closed.
+-- ARGV[1] is a sequence of msgpack values. It begins with: 1 the prefix of all names, 2 the record that the caller
+-- believes, 3 and 4 the span, 5 the epoch, 6 when it began, 7 when a missing meter was empty (-1: it was full),
+-- 8 before when windows are closed.
 
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local decode, encode, sub = cmsgpack.unpack, cmsgpack.pack, string.sub
+local spread = unpack
 
-local now = clock()
-local found = redis.call('GET', KEYS[1])
-if found ~= ARGV[1] then
-  return {'fenced', found}
+local BUCKET, WINDOW, LOG, COUNTER, SLOTS = 1, 2, 3, 4, 5
+
+local A
+if #ARGV[1] < 7000 then
+  A = {decode(ARGV[1])}
+else
+  -- Lua's stack has no place for all of them at once.
+  A = {}
+  local at = 0
+  repeat
+    local page = {cmsgpack.unpack_limit(ARGV[1], 4000, at)}
+    at = page[1]
+    for i = 2, #page do
+      A[#A + 1] = page[i]
+    end
+  until at < 0
 end
-purge()
-
-local base = string.sub(KEYS[1], 1, -2) .. string.sub(ARGV[1], 1, 8)
-local inside = tonumber(ARGV[2]) <= now and now <= tonumber(ARGV[3])
-local epoch = tonumber(ARGV[4])
-local epoch_began = tonumber(ARGV[5])
-local missing_empty_at = tonumber(ARGV[6])
-local closed_before = tonumber(ARGV[7])
-
+local HEAD = 8
+local prefix, record = A[1], A[2]
+local inside = A[3] <= now and now <= A[4]
+local epoch, epoch_began, missing_empty_at, closed_before = A[5], A[6], A[7], A[8]
+local life = sub(record, 1, 8)
 
 local function garbage(key)
   error('unreadable value in ' .. key, 0)
@@ -30,4 +41,24 @@ local function read(command, key, ...)
     garbage(key)
   end
   return value
+end
+
+-- What the names of the partition's keys begin with.
+local base
+local bases, records = {}, {}
+
+-- Goes on in a partition, whose record is read once. Whether it is the one that the caller believes, and what it is.
+local function enter(partition)
+  local found = records[partition]
+  if found == nil then
+    local tag = prefix .. '{' .. partition .. '}'
+    found = read('GET', tag .. 'r')
+    records[partition] = found
+    bases[partition] = tag .. life
+    if found == record then
+      purge(tag)
+    end
+  end
+  base = bases[partition]
+  return found == record, found
 end

@@ -1,14 +1,22 @@
 -- Reading, and what regions tell each other of usage.
--- ARGV: 8 the operation, and what it needs.
+-- ARGV[1] after its head: the partition. ARGV: 2 the operation, and what it needs.
 
-local operation = ARGV[8]
-local PAGE = 256
+local ours, found = enter(A[HEAD + 1])
+if not ours then
+  return {'fenced', found}
+end
+local operation = ARGV[2]
+local ROWS = 256
+
+local function int(x)
+  return string.format('%d', x)
+end
 
 -- Every member of a sorted page that `is_live`, at most `limit`, and whether there is more. Others are dropped.
 local function page_of(set, limit, fetch, is_live)
   local live, last, more = {}, nil, false
   while not more do
-    local members = fetch(last, min(limit + 1 - #live, PAGE))
+    local members = fetch(last, min(limit + 1 - #live, ROWS))
     if #members == 0 then
       break
     end
@@ -16,7 +24,7 @@ local function page_of(set, limit, fetch, is_live)
       last = member
       local value = is_live(member)
       if not value then
-        redis.call('ZREM', set, member.name)
+        call('ZREM', set, member.name)
       elseif #live == limit then
         more = true
         break
@@ -28,12 +36,12 @@ local function page_of(set, limit, fetch, is_live)
   return live, more
 end
 
--- ARGV: 9 the reader, 10 the limit.
+-- ARGV: 3 the reader, 4 the limit.
 local function feed()
-  local set = base .. 'f'
-  local acked = redis.call('HGET', base .. 'c', ARGV[9]) or '0'
+  local set = base .. 'F'
+  local acked = call('HGET', base .. 'C', ARGV[3]) or '0'
   local function fetch(last, count)
-    local rows = redis.call('ZRANGEBYSCORE', set, '(' .. (last and last.seq or acked), '+inf',
+    local rows = call('ZRANGEBYSCORE', set, '(' .. (last and last.seq or acked), '+inf',
       'WITHSCORES', 'LIMIT', 0, int(count))
     local members = {}
     for i = 1, #rows, 2 do
@@ -49,7 +57,7 @@ local function feed()
     local slot = read('HGET', usage_place(key, period), actor)
     return slot and {key, period, actor, slot, member.seq}
   end
-  local live, more = page_of(set, tonumber(ARGV[10]), fetch, is_live)
+  local live, more = page_of(set, tonumber(ARGV[4]), fetch, is_live)
   local seq = acked
   if #live > 0 then
     seq = live[#live][5]
@@ -63,11 +71,11 @@ local function feed()
   return reply
 end
 
--- ARGV: 9 the limit.
+-- ARGV: 3 the limit.
 local function traded()
-  local set = base .. 'x'
+  local set = base .. 'X'
   local function fetch(last, count)
-    local names = redis.call('ZRANGEBYLEX', set, last and '(' .. last.name or '-', '+', 'LIMIT', 0, int(count))
+    local names = call('ZRANGEBYLEX', set, last and '(' .. last.name or '-', '+', 'LIMIT', 0, int(count))
     local members = {}
     for i, name in ipairs(names) do
       members[i] = {name = name}
@@ -76,28 +84,28 @@ local function traded()
   end
   local function is_live(member)
     local key, label = string.match(member.name, '^(.-)#0*(%d+)$')
-    local place = base .. 't' .. (key and key .. '#' .. label or member.name)
+    local place = base .. 'T' .. (key and key .. '#' .. label or member.name)
     return read('HGET', place, 'v') and member.name
   end
-  local live = page_of(set, tonumber(ARGV[9]), fetch, is_live)
+  local live = page_of(set, tonumber(ARGV[3]), fetch, is_live)
   table.insert(live, 1, 'ok')
   return live
 end
 
--- ARGV: 9 the reader, 10 up to where.
+-- ARGV: 3 the reader, 4 up to where.
 local function ack()
-  local acked = tonumber(redis.call('HGET', base .. 'c', ARGV[9]) or '0')
-  if tonumber(ARGV[10]) > acked then
-    redis.call('HSET', base .. 'c', ARGV[9], ARGV[10])
-    fed = true
+  local acked = tonumber(call('HGET', base .. 'C', ARGV[3]) or '0')
+  if tonumber(ARGV[4]) > acked then
+    call('HSET', base .. 'C', ARGV[3], ARGV[4])
+    fed[base] = 'acknowledged'
   end
   keep_feed()
   return {'ok'}
 end
 
--- ARGV: from 9 on, for each slot: key, period, until when to keep it, actor, admitted, refunded, refused.
+-- ARGV: from 3 on, for each slot: key, period, until when to keep it, actor, admitted, refunded, refused.
 local function merge()
-  for i = 9, #ARGV, 7 do
+  for i = 3, #ARGV, 7 do
     local key, period, actor = ARGV[i], ARGV[i + 1], ARGV[i + 3]
     local place = usage_place(key, period)
     local a, d, r = read_slot(place, actor)
@@ -106,34 +114,46 @@ local function merge()
     local refused = max(r or 0, tonumber(ARGV[i + 6]))
     local grew = admitted > (a or 0) or refunded > (d or 0) or refused > (r or 0)
     if grew or not a then
-      write_slot(place, actor, admitted, refunded, refused, not a, tonumber(ARGV[i + 2]) - now)
+      write_slot(place, actor, admitted, refunded, refused, not a, tonumber(ARGV[i + 2]))
     end
     if grew then
       note_change(key, period, actor)
     elseif not a then
       -- A change of a slot that has expired isn't one of this slot.
-      redis.call('ZREM', base .. 'f', feed_member(key, period, actor))
+      call('ZREM', base .. 'F', feed_member(key, period, actor))
     end
   end
   keep_feed()
   return {'ok'}
 end
 
--- ARGV: 9 the key, then the periods.
+-- ARGV: 3 the key, then the periods.
 local function usage()
   local reply = {'ok', int(now)}
-  for i = 10, #ARGV do
-    reply[#reply + 1] = read('HGETALL', usage_place(ARGV[9], ARGV[i]))
+  for i = 4, #ARGV do
+    reply[#reply + 1] = read('HGETALL', usage_place(ARGV[3], ARGV[i]))
   end
   return reply
 end
 
--- ARGV: from 9 on, what follows the kind in the names of a meter and of what is kept beside it.
+-- ARGV: from 3 on, what follows the kind in the names of a meter and of what is kept beside it. For each the meter, the
+-- list of a log, the set and the units of slots, and what is kept beside it.
 local function snapshots()
   local reply = {'ok', int(now)}
-  for i = 9, #ARGV do
-    reply[#reply + 1] = read('GET', base .. 'k' .. ARGV[i])
-    reply[#reply + 1] = read('HMGET', base .. 't' .. ARGV[i], 'v', 's', 'a', 'n')
+  for i = 3, #ARGV do
+    local suffix = ARGV[i]
+    local meter = read('GET', base .. suffix)
+    local list, set, units = {}, {}, {}
+    local kind = meter and meter ~= '' and string.byte(meter) % 8
+    if kind == LOG then
+      list = read('LRANGE', base .. 'L' .. suffix, 0, -1)
+    elseif kind == SLOTS then
+      set = read('ZRANGE', base .. 'S' .. suffix, 0, -1, 'WITHSCORES')
+      units = read('HGETALL', base .. 'W' .. suffix)
+    end
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = meter, list, set, units
+    reply[n + 5] = read('HMGET', base .. 'T' .. suffix, 'v', 's', 'a', 'n')
   end
   return reply
 end

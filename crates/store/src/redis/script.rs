@@ -1,9 +1,9 @@
 //! The scripts: Lua sources put together under a clock.
 
-use crate::ATTEMPTS_TTL_MS;
+use crate::{ATTEMPTS_TTL_MS, NEWCOMERS_MS, REQUEST_TTL_MS};
 use apportion_core::Life;
 use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
-use apportion_core::meter::HOLDS_MAX;
+use apportion_core::meter::{HOLDS_MAX, MEMBER_IDLE_MS, MEMBERS_MAX};
 use apportion_core::schedule::{EXACT, MAX_TTL_MS};
 use apportion_core::usage::RETENTION_MS;
 
@@ -53,7 +53,11 @@ fn constants() -> String {
         ("SPAN_MS", SPAN_MS),
         ("HOLD_MAX_MS", HOLD_MAX_MS),
         ("HOLDS_MAX", HOLDS_MAX as u64),
+        ("MEMBERS_MAX", MEMBERS_MAX as u64),
+        ("MEMBER_IDLE_MS", MEMBER_IDLE_MS),
         ("ATTEMPTS_TTL_MS", ATTEMPTS_TTL_MS),
+        ("REQUEST_TTL_MS", REQUEST_TTL_MS),
+        ("NEWCOMERS_MS", NEWCOMERS_MS),
         ("RETENTION_MS", RETENTION_MS),
         ("MAX_TTL_MS", MAX_TTL_MS),
         ("EXACT", EXACT),

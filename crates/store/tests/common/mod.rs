@@ -4,14 +4,16 @@
 pub(crate) mod proxy;
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::Rule;
-use apportion_core::schedule::{Rate, Schedule};
-use apportion_core::{Epoch, Key, Life, Record, StoreMs};
+use apportion_core::meter::{Part, Rule};
+use apportion_core::schedule::{PPB, Shares};
+use apportion_core::{Algorithm, Epoch, Key, Life, Limits, Period, Record, StoreMs};
 use apportion_store::{
     Charge, Decide, Decided, Looked, Mode, Op, RedisStore, Reply, Store, StoreError,
 };
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -131,39 +133,67 @@ pub(crate) fn fence(record: Record, now: StoreMs) -> Fence {
     }
 }
 
-pub(crate) fn bucket_rule(limit: u64, per_ms: u64, burst: u64) -> Rule {
-    let rate = Rate {
-        limit,
-        per_ms,
-        burst,
+/// A whole share of an algorithm's limit.
+pub(crate) fn rule(algorithm: Algorithm, limit: u64, burst: u64) -> Rule {
+    let part = match algorithm {
+        Algorithm::FixedWindow { .. } => Part::Base {
+            units: limit,
+            from: StoreMs(0),
+        },
+        Algorithm::Concurrency { .. } => Part::Whole,
+        _ => Part::Shares(Shares::constant(PPB)),
     };
-    Rule::Bucket {
-        schedule: Schedule::constant(rate.share(1_000_000_000)),
+    Rule {
+        algorithm,
+        limits: Limits { limit, burst },
+        by_plan: false,
+        fill_ms: 0,
+        part,
     }
 }
 
+pub(crate) fn bucket_rule(limit: u64, per_ms: u64, burst: u64) -> Rule {
+    rule(Algorithm::TokenBucket { per_ms }, limit, burst)
+}
+
+pub(crate) fn window_rule(limit: u64, per_ms: u64) -> Rule {
+    let period = Period::every(per_ms);
+    rule(Algorithm::FixedWindow { period }, limit, limit)
+}
+
 pub(crate) fn charge(key: &Key, rule: Rule, units: u64) -> Charge {
-    let cost = match rule {
-        Rule::Bucket { .. } => units * 1_000_000,
-        Rule::Window { .. } => units,
+    let cost = match rule.algorithm.is_bucket() {
+        true => units * 1_000_000,
+        false => units,
     };
     Charge {
         key: key.clone(),
-        rule,
+        rule: Arc::new(rule),
         cost,
         units,
+        reserve_ppm: 0,
+        denied: 0,
         usage_ms: None,
         shadow: false,
+        newcomers_max: None,
+        member: None,
+    }
+}
+
+pub(crate) fn request(fence: Fence, mode: Mode, charges: Vec<Charge>) -> Decide {
+    static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+    Decide {
+        fence,
+        partition: charges[0].key.partition(),
+        id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+        mode,
+        charges,
+        remember: None,
     }
 }
 
 pub(crate) fn decide(fence: Fence, mode: Mode, charges: Vec<Charge>) -> Op {
-    Op::Decide(Decide {
-        fence,
-        partition: charges[0].key.partition(),
-        mode,
-        charges,
-    })
+    Op::Decide(request(fence, mode, charges))
 }
 
 pub(crate) async fn look(store: &impl Store) -> Looked {

@@ -6,15 +6,18 @@ mod partition;
 mod region;
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::{Meter, Reading, Rule, Terms, label_at};
-use apportion_core::schedule::{MICRO, PPB, Rate, Schedule, Step};
+use apportion_core::meter::{Member, Part, Reading, Rule, State, Terms, reserve};
+use apportion_core::schedule::{EXACT, MICRO, PPB, Shares, Step};
 use apportion_core::usage::{Counts, Slot, period_start};
-use apportion_core::{Actor, Epoch, Key, Life, Partition, Record, Region, StoreMs};
+use apportion_core::{
+    Actor, Algorithm, Epoch, Key, Life, Limits, Partition, Period, Record, Region, StoreMs,
+};
 use apportion_store::*;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub(crate) const YEAR_MS: u64 = 365 * 86_400_000;
 /// The largest count of units whose micro-units Lua can hold.
@@ -34,7 +37,30 @@ const PERS_MS: [u64; 9] = [
 const SHARES_PPB: [u64; 8] = [PPB, PPB, PPB / 2, PPB / 3, 999_999_937, 20_000_000, 1, 0];
 const USAGE_MS: [u64; 3] = [1_000, 60_000, 86_400_000];
 const SUBJECTS: [&str; 2] = ["acme", "zeta"];
-const POLICIES: [&str; 4] = ["api@1", "burst@2", "day@1", "quota@7"];
+const LOG_LIMITS: [u64; 6] = [1, 3, 10, 100, 1_000, 10_000];
+const BUCKETS: [u32; 7] = [1, 1, 1, 2, 3, 6, 60];
+const RESERVES_PPM: [u32; 8] = [0, 0, 0, 0, 1, 100_000, 500_001, 1_000_000];
+const POLICIES: [(&str, Kind); 10] = [
+    ("api@1", Kind::Bucket),
+    ("burst@2", Kind::Bucket),
+    ("gcra@1", Kind::Bucket),
+    ("day@1", Kind::Window),
+    ("month@7", Kind::Window),
+    ("log@1", Kind::Log),
+    ("log@2", Kind::Log),
+    ("slide@1", Kind::Counter),
+    ("slide@2", Kind::Counter),
+    ("slots@1", Kind::Slots),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Bucket,
+    Window,
+    Log,
+    Counter,
+    Slots,
+}
 
 /// One operation, when it was run, and what the embedded store answered.
 #[derive(Clone, Debug)]
@@ -53,7 +79,10 @@ pub(crate) struct World {
     record: Record,
     epoch_began: StoreMs,
     state_version: u64,
-    rules: BTreeMap<Key, Rule>,
+    rules: BTreeMap<Key, Arc<Rule>>,
+    /// Of the keys that ever had a counter.
+    cells: BTreeMap<Key, Algorithm>,
+    next_id: u64,
     ids: BTreeSet<MeterId>,
     periods: BTreeSet<(Key, StoreMs)>,
     holds: Vec<EndHolds>,
@@ -79,6 +108,8 @@ impl World {
             epoch_began: StoreMs(0),
             state_version: 0,
             rules: BTreeMap::new(),
+            cells: BTreeMap::new(),
+            next_id: 1,
             ids: BTreeSet::new(),
             periods: BTreeSet::new(),
             holds: vec![],
@@ -89,10 +120,10 @@ impl World {
         };
         world.epoch_began = world.now.minus(world.below(100_000));
         for subject in SUBJECTS {
-            for policy in POLICIES {
+            for (policy, kind) in POLICIES {
                 let key = Key::parse(&format!("{policy}:{subject}")).unwrap();
-                let rule = world.rule(policy.starts_with(['d', 'q']));
-                world.rules.insert(key, rule);
+                let rule = world.rule(kind);
+                world.put_rule(key, rule);
             }
         }
         world.begin();
@@ -165,48 +196,107 @@ impl World {
         self.key().partition()
     }
 
-    fn schedule(&mut self, steps: u64) -> Schedule {
-        let limit = self.pick(&LIMITS);
-        let rate = Rate {
-            limit,
-            per_ms: self.pick(&PERS_MS),
-            burst: match self.below(4) {
-                0 => limit,
-                1 => self.pick(&LIMITS),
-                2 => 1 + self.below(20),
-                _ => MOST_UNITS,
-            },
-        };
+    fn shares(&mut self, steps: u64) -> Shares {
         let mut froms: Vec<StoreMs> = (1..steps).map(|_| self.moment()).collect();
         froms.push(StoreMs(0));
         froms.sort_unstable();
-        Schedule::new(froms.into_iter().map(|from| {
-            let flow = rate.share(self.pick(&SHARES_PPB));
-            Step { from, flow }
+        Shares::new(froms.into_iter().map(|from| {
+            let ppb = self.pick(&SHARES_PPB);
+            Step { from, ppb }
         }))
     }
 
-    fn rule(&mut self, window: bool) -> Rule {
-        if window {
-            let base_from = match self.below(6) {
-                0 => self.moment(),
-                1 => StoreMs::MAX,
-                _ => StoreMs(0),
-            };
-            Rule::Window {
-                per_ms: self.pick(&PERS_MS),
-                base: match self.below(4) {
+    fn algorithm(&mut self, kind: Kind) -> Algorithm {
+        let per_ms = self.pick(&PERS_MS);
+        match kind {
+            Kind::Bucket if self.chance(30) => Algorithm::Gcra { per_ms },
+            Kind::Bucket => Algorithm::TokenBucket { per_ms },
+            Kind::Window => Algorithm::FixedWindow {
+                period: match self.below(4) {
+                    0 => Period::Month,
+                    1 => Period::WEEK,
+                    2 => Period::every(per_ms),
+                    _ => Period::Every {
+                        per_ms,
+                        offset_ms: self.below(per_ms),
+                    },
+                },
+            },
+            Kind::Log => Algorithm::SlidingLog { per_ms },
+            Kind::Counter => Algorithm::SlidingWindow {
+                per_ms,
+                buckets: self.pick(&BUCKETS),
+            },
+            Kind::Slots => Algorithm::Concurrency {
+                slot_ttl_ms: self.pick(&[1, 100, 3_000, 60_000, 86_400_000]),
+            },
+        }
+    }
+
+    fn limits(&mut self, algorithm: Algorithm) -> Limits {
+        let limit = match algorithm {
+            Algorithm::SlidingLog { .. } | Algorithm::Concurrency { .. } => self.pick(&LOG_LIMITS),
+            Algorithm::SlidingWindow { per_ms, .. } => self.pick(&LIMITS).min(EXACT / per_ms),
+            _ => self.pick(&LIMITS),
+        };
+        let burst = match self.below(4) {
+            0 => limit,
+            1 => self.pick(&LIMITS),
+            2 => 1 + self.below(20),
+            _ => MOST_UNITS,
+        };
+        Limits { limit, burst }
+    }
+
+    fn rule(&mut self, kind: Kind) -> Rule {
+        let algorithm = self.algorithm(kind);
+        let part = match kind {
+            _ if self.chance(3) => Part::Nothing,
+            Kind::Window => Part::Base {
+                units: match self.below(4) {
                     0 => self.pick(&LIMITS),
                     1 => 0,
                     _ => self.below(20),
                 },
-                base_from,
+                from: match self.below(6) {
+                    0 => self.moment(),
+                    1 => StoreMs::MAX,
+                    _ => StoreMs(0),
+                },
+            },
+            Kind::Slots => Part::Whole,
+            Kind::Bucket | Kind::Log | Kind::Counter => {
+                let steps = if self.chance(80) { 1 } else { 3 };
+                Part::Shares(self.shares(steps))
             }
-        } else {
-            let steps = if self.chance(80) { 1 } else { 3 };
-            let schedule = self.schedule(steps);
-            Rule::Bucket { schedule }
+        };
+        Rule {
+            algorithm,
+            limits: self.limits(algorithm),
+            by_plan: self.chance(30),
+            fill_ms: match self.below(3) {
+                0 => self.below(100_000),
+                _ => 0,
+            },
+            part,
         }
+    }
+
+    /// The key's rule, or the same under another plan.
+    fn rule_of(&mut self, key: &Key) -> Arc<Rule> {
+        let rule = Arc::clone(&self.rules[key]);
+        if !rule.by_plan || self.chance(70) {
+            return rule;
+        }
+        let limits = self.limits(rule.algorithm);
+        let other = Arc::new(Rule {
+            limits,
+            ..(*rule).clone()
+        });
+        if self.chance(50) {
+            self.rules.insert(key.clone(), Arc::clone(&other));
+        }
+        other
     }
 
     fn fence(&mut self) -> Fence {
@@ -245,9 +335,13 @@ impl World {
         }
     }
 
-    /// A cost at one of the edges of what `reading` leaves.
-    fn cost(&mut self, reading: &Reading) -> u64 {
-        let available = reading.available();
+    /// A cost at one of the edges of what `reading` leaves, with a reserve.
+    fn cost(&mut self, reading: &Reading, reserve_ppm: u32) -> u64 {
+        let kept = reserve(reading.of(), reserve_ppm);
+        let available = match self.chance(80) {
+            true => reading.available().saturating_sub(kept),
+            false => reading.of(),
+        };
         match self.below(10) {
             0 => 0,
             1 => 1,
@@ -259,7 +353,7 @@ impl World {
             7 => MICRO,
             _ => match reading {
                 Reading::Bucket { .. } => self.below(5 * MICRO),
-                Reading::Window { .. } => self.below(5),
+                Reading::Window { .. } | Reading::Units { .. } => self.below(5),
             },
         }
         .min(1 << 53)

@@ -6,24 +6,39 @@
 mod common;
 
 mod admission;
+mod batches;
 mod forgotten;
 mod keys;
+mod memory;
 mod outcomes;
 mod refusals;
+mod requests;
+mod speed;
 
-use apportion_core::meter::{Rule, Terms};
-use apportion_core::schedule::{PPB, Rate, Schedule};
+use apportion_core::meter::{Member, Terms};
+use apportion_core::schedule::{PPB, Shares};
 use apportion_core::usage::{Counts, Slot};
-use apportion_core::{Actor, Epoch, Life, Region, StoreMs};
+use apportion_core::{Actor, Algorithm, Epoch, Key, Life, Region, StoreMs};
 use apportion_store::*;
 use common::proxy::Proxy;
 use common::*;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const HOUR_MS: u64 = 3_600_000;
 
 fn of_three() -> Charge {
     charge(&key("api@1:acme"), bucket_rule(1, HOUR_MS, 3), 1)
+}
+
+/// The name of what is kept for a key, whose kind is nothing for a meter.
+fn named(fence: &apportion_core::fence::Fence, key: &Key, kind: &str) -> String {
+    let life = fence.record.life;
+    format!(
+        "ap{{{:02x}}}{life}{kind}{}",
+        key.partition().0,
+        key.as_str()
+    )
 }
 
 fn run(server: &Server, command: &[&str]) {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::face::fake::Fake;
-use apportion_core::Policy;
+use apportion_core::{Algorithm, Policy};
 use std::sync::Arc;
 
 fn rendered(decision: &Decision) -> String {
@@ -111,8 +111,7 @@ fn a_window_that_is_not_whole_seconds_is_left_out() {
         fake.report("api", Outcome::Allowed),
         |policy| {
             policy.algorithm = Algorithm::FixedWindow {
-                limit: 1000,
-                per_ms: 2500,
+                period: Period::every(2500),
             };
         },
     )]);

@@ -8,7 +8,8 @@ impl World {
             self.pass_time();
         }
         match self.below(100) {
-            0..37 => self.decide(),
+            0..29 => self.decide(),
+            29..37 => self.batch(),
             37..49 => self.end_holds(),
             49..63 => self.swap(),
             63..68 => self.read(),
@@ -19,6 +20,7 @@ impl World {
             85..87 => self.traded(),
             87..93 => self.region(),
             93..95 => self.new_rule(),
+            95 if self.chance(50) => self.fill_with_members(),
             95 => self.fill_with_holds(),
             96 => self.new_epoch(),
             97 => self.begin_if(30),
@@ -59,67 +61,135 @@ impl World {
         let mut charges: Vec<Charge> = Vec::new();
         for _ in 0..1 + self.below(4) {
             let key = keys.choose(&mut self.rng).unwrap().clone();
-            if charges.iter().any(|c| c.key == key) && self.chance(90) {
+            if charges.iter().any(|c| c.key == key) {
                 continue;
             }
+            let rule = self.rule_of(&key);
+            let member = rule.algorithm.is_bucket() && self.chance(25);
             charges.push(Charge {
-                rule: self.rules[&key].clone(),
+                rule,
                 key,
                 cost: 0,
-                units: self.below(1_000),
+                units: match self.chance(90) {
+                    true => self.below(1_000),
+                    false => 0,
+                },
+                reserve_ppm: self.pick(&RESERVES_PPM),
+                denied: match self.chance(15) {
+                    true => self.below(1_000),
+                    false => 0,
+                },
                 usage_ms: match self.chance(60) {
                     true => Some(self.pick(&USAGE_MS)),
                     false => None,
                 },
                 shadow: self.chance(10),
+                newcomers_max: match self.chance(15) {
+                    true => Some(self.below(4) as u32),
+                    false => None,
+                },
+                member: member.then(|| self.member()),
             });
         }
         let peeked = self.apply(Op::Decide(Decide {
             fence,
             partition: keys[0].partition(),
+            id: 0,
             mode: Mode::Peek,
             charges: charges.clone(),
+            remember: None,
         }));
         if let Ok(Reply::Decided(decided)) = peeked {
             for (charge, answer) in charges.iter_mut().zip(decided.answers) {
-                charge.cost = self.cost(&answer.reading);
+                charge.cost = self.cost(&answer.reading, charge.reserve_ppm);
             }
         }
         charges
     }
 
-    fn decide(&mut self) {
-        let keys = self.subject();
-        let fence = self.fence();
-        let charges = self.charges(&keys, fence);
-        let mode = match self.below(10) {
+    fn member(&mut self) -> Member {
+        Member {
+            name: self
+                .pick(&["a", "b", "c%20", "a longer name than others have"])
+                .into(),
+            weight: self.pick(&[1, 1, 2, 3, 1_000_000]),
+        }
+    }
+
+    fn mode(&mut self) -> Mode {
+        match self.below(12) {
             0 => Mode::Peek,
-            1..6 => Mode::Charge,
+            1 => Mode::Note,
+            2..7 => Mode::Charge,
             _ => Mode::Hold {
-                id: match self.below(4) {
-                    0 => (1 << 53) - self.below(3),
-                    _ => self.below(6),
-                },
                 ttl_ms: match self.below(4) {
                     0 => self.below(3),
                     _ => self.below(5_001),
                 },
             },
-        };
-        self.run_decide(Decide {
+        }
+    }
+
+    /// Names one request; but several where no slot is among the charges.
+    fn id(&mut self, charges: &[Charge]) -> u64 {
+        let slots = |c: &Charge| matches!(c.rule.algorithm, Algorithm::Concurrency { .. });
+        if self.chance(15) && !charges.iter().any(slots) {
+            return self.below(6);
+        }
+        self.next_id += 1;
+        match self.chance(70) {
+            true => (1 << 53) - self.next_id,
+            false => 1_000_000 + self.next_id,
+        }
+    }
+
+    fn remember(&mut self) -> Option<Remember> {
+        if self.chance(70) {
+            return None;
+        }
+        Some(Remember {
+            id: self.pick(&["r", "request 2", "\u{e9}{}\n", "x"]).into(),
+            content: match self.chance(85) {
+                true => 1,
+                false => u128::MAX - u128::from(self.below(2)),
+            },
+            others: (0..self.below(20)).map(|_| self.rng.random()).collect(),
+        })
+    }
+
+    fn decide(&mut self) {
+        let fence = self.fence();
+        self.decide_under(fence);
+    }
+
+    fn decide_under(&mut self, fence: Fence) {
+        let keys = self.subject();
+        let charges = self.charges(&keys, fence);
+        let decide = Decide {
             fence,
             partition: keys[0].partition(),
-            mode,
+            id: self.id(&charges),
+            mode: self.mode(),
             charges,
-        });
+            remember: self.remember(),
+        };
+        self.run_decide(decide);
+    }
+
+    /// Requests of several subjects, which go in one call.
+    fn batch(&mut self) {
+        let mut fence = self.fence();
+        for _ in 0..2 + self.below(12) {
+            if self.chance(2) {
+                fence = self.fence();
+            }
+            self.decide_under(fence);
+        }
     }
 
     fn run_decide(&mut self, decide: Decide) {
         for charge in &decide.charges {
-            let label = match charge.rule {
-                Rule::Window { per_ms, .. } => Some(label_at(self.now, per_ms)),
-                Rule::Bucket { .. } => None,
-            };
+            let label = charge.rule.label(self.now);
             let key = charge.key.clone();
             self.ids.insert(MeterId { key, label });
             if let Some(period_ms) = charge.usage_ms {
@@ -132,21 +202,27 @@ impl World {
             return;
         };
         for (charge, answer) in decide.charges.iter().zip(&decided.answers) {
-            if let Reading::Bucket {
-                spendable, flow, ..
-            } = answer.reading
-                && !answer.fits
-            {
-                self.tick = flow.time_for(charge.cost - spendable.min(charge.cost));
+            match answer.reading {
+                Reading::Bucket {
+                    spendable, flow, ..
+                } if !answer.fits => {
+                    self.tick = flow.time_for(charge.cost - spendable.min(charge.cost));
+                }
+                Reading::Units {
+                    retry_ms: Some(ms), ..
+                } if !answer.fits || self.chance(20) => self.tick = Some(ms),
+                Reading::Units { reset_ms, .. } if self.chance(20) => self.tick = Some(reset_ms),
+                _ => {}
             }
         }
-        if let Mode::Hold { id, .. } = decide.mode
+        if matches!(decide.mode, Mode::Hold { .. } | Mode::Charge)
             && decided.admitted
+            && decided.replayed.is_none()
         {
             self.holds.push(EndHolds {
                 fence: decide.fence,
                 partition: decide.partition,
-                id,
+                id: decide.id,
                 laid_at: self.now,
                 release: false,
                 charges: decide.charges,
@@ -161,12 +237,40 @@ impl World {
         for charge in &mut charges {
             charge.cost = charge.cost.min(2);
         }
-        for id in 0..70 {
+        for _ in 0..70 {
+            self.next_id += 1;
             self.run_decide(Decide {
                 fence,
                 partition: keys[0].partition(),
-                mode: Mode::Hold { id, ttl_ms: 5_000 },
+                id: self.next_id,
+                mode: Mode::Hold { ttl_ms: 5_000 },
                 charges: charges.clone(),
+                remember: None,
+            });
+        }
+    }
+
+    fn fill_with_members(&mut self) {
+        let keys = self.subject();
+        let fence = self.fence();
+        let mut charges = self.charges(&keys, fence);
+        charges.retain(|c| c.rule.algorithm.is_bucket());
+        charges.truncate(1);
+        for n in 0..70 {
+            for charge in &mut charges {
+                charge.cost = charge.cost.min(MICRO);
+                charge.member = Some(Member {
+                    name: format!("member {n}"),
+                    weight: 1 + n % 3,
+                });
+            }
+            self.run_decide(Decide {
+                fence,
+                partition: keys[0].partition(),
+                id: 0,
+                mode: Mode::Charge,
+                charges: charges.clone(),
+                remember: None,
             });
         }
     }
@@ -188,6 +292,11 @@ impl World {
         if self.chance(5) {
             end.id = self.below(6);
         }
+        for charge in &mut end.charges {
+            if self.chance(30) {
+                charge.rule = self.rule_of(&charge.key);
+            }
+        }
         for charge in &end.charges {
             if let Some(period_ms) = charge.usage_ms {
                 let start = period_start(end.laid_at, period_ms);
@@ -199,20 +308,17 @@ impl World {
 
     fn swap(&mut self) {
         let key = self.key();
-        let rule = self.rules[&key].clone();
-        let label = match (&rule, self.below(20)) {
-            (Rule::Window { per_ms, .. }, n) => {
-                let label = label_at(self.now, *per_ms);
-                match n {
-                    0 => None,
-                    1 => Some(label.saturating_sub(1)),
-                    2 if self.chance(20) => Some(u64::MAX - self.below(2)),
-                    2..6 => Some(label + 1),
-                    _ => Some(label),
-                }
-            }
-            (Rule::Bucket { .. }, 0) => Some(self.below(3)),
-            (Rule::Bucket { .. }, _) => None,
+        let rule = self.rule_of(&key);
+        let label = match (rule.label(self.now), self.below(20)) {
+            (Some(label), n) => match n {
+                0 => None,
+                1 => Some(label.saturating_sub(1)),
+                2 if self.chance(20) => Some(u64::MAX - self.below(2)),
+                2..6 => Some(label + 1),
+                _ => Some(label),
+            },
+            (None, 0) => Some(self.below(3)),
+            (None, _) => None,
         };
         let id = MeterId { key, label };
         self.ids.insert(id.clone());
@@ -228,13 +334,16 @@ impl World {
         let traded = snapshots[0].traded.as_ref();
         let mut expect = traded.map_or(0, |t| t.version);
         let used = match &snapshots[0].meter {
-            Some(Meter::Window(window)) => window.used,
-            _ => 0,
+            Some(meter) => match meter.state {
+                State::Window { used } => used,
+                _ => 0,
+            },
+            None => 0,
         };
         if self.chance(10) {
             expect = self.below(4);
         }
-        let of_window = matches!(rule, Rule::Window { .. }) != self.chance(2);
+        let of_window = rule.label(self.now).is_some() != self.chance(2);
         let terms = match of_window {
             true => Terms::Window {
                 delta: {
@@ -250,18 +359,18 @@ impl World {
             },
             false => {
                 let steps = 1 + self.below(8);
-                let schedule = self.schedule(steps);
-                let least = schedule.least_cap();
-                Terms::Bucket {
+                let shares = self.shares(steps);
+                let least = shares.least();
+                Terms::Loans {
                     epoch: match self.chance(90) {
                         true => self.record.epoch,
                         false => Epoch(self.below(4) as u32),
                     },
-                    own_cap: match self.chance(50) {
+                    own_ppb: match self.chance(50) {
                         true => least,
                         false => self.below(least + 1),
                     },
-                    schedule,
+                    shares,
                 }
             }
         };

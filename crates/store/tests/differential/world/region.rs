@@ -37,9 +37,24 @@ impl World {
 
     pub(super) fn new_rule(&mut self) {
         let key = self.key();
-        let window = matches!(self.rules[&key], Rule::Window { .. }) != self.chance(3);
-        let rule = self.rule(window);
-        self.rules.insert(key, rule);
+        let of = |policy: &str| POLICIES.iter().find(|(p, _)| *p == policy);
+        let mut kind = of(key.policy_id()).unwrap().1;
+        if self.chance(5) {
+            kind = self.pick(&[Kind::Bucket, Kind::Log, Kind::Counter, Kind::Slots]);
+        }
+        let rule = self.rule(kind);
+        self.put_rule(key, rule);
+    }
+
+    /// The cells of a counter are counted from the Unix epoch on: another length of them needs another version.
+    pub(super) fn put_rule(&mut self, key: Key, mut rule: Rule) {
+        if let Algorithm::SlidingWindow { .. } = rule.algorithm {
+            rule.algorithm = *self.cells.entry(key.clone()).or_insert(rule.algorithm);
+        }
+        if let Algorithm::SlidingWindow { per_ms, buckets: 1 } = rule.algorithm {
+            rule.limits.limit = rule.limits.limit.min(EXACT / per_ms);
+        }
+        self.rules.insert(key, Arc::new(rule));
     }
 
     pub(super) fn attach(&mut self) {

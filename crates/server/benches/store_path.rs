@@ -1,0 +1,369 @@
+//! The store path, side by side with `redis-benchmark`: checks a second through the engine against the same one-decision
+//! script pipelined, latency at half of that, and what a refusal costs from the denied-cache and from Redis.
+//!
+//! Needs `redis-server` and `redis-benchmark`. Starts its own server, on loopback, and stops it. Machines are noisy, so
+//! what is compared runs in turns, and the median of the turns counts:
+//!
+//! ```text
+//! cargo bench -p apportion-server --bench store_path
+//! ```
+
+use apportion_core::fence::{Fence, Missing, Span};
+use apportion_core::meter::{Part, Rule};
+use apportion_core::policy::{Algorithm, Limits};
+use apportion_core::schedule::{MICRO, PPB, Shares};
+use apportion_core::{Attributes, Epoch, Key, Life, PolicySet, Record, Region, StoreMs};
+use apportion_engine::{CheckRequest, DecidedBy};
+use apportion_server::config::{OnEmpty, StoreUrl};
+use apportion_server::node::{Node, Parts};
+use apportion_server::store::AnyStore;
+use apportion_store::{Charge, Decide, Mode, Op, RedisStore, Reply, Store};
+use chaos::RedisServer;
+use hdrhistogram::Histogram;
+use std::error::Error;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Subjects in use, with names of 12 characters.
+const SUBJECTS: u64 = 200_000;
+const IN_FLIGHT: usize = 256;
+const TURNS: usize = 5;
+const TURN: Duration = Duration::from_secs(4);
+const TIMEOUT: Duration = Duration::from_secs(1);
+const BURST: u64 = 1_000_000_000;
+
+#[tokio::main]
+async fn main() -> Outcome<()> {
+    // `cargo test --benches` only asks whether it starts.
+    if std::env::args().any(|arg| arg == "--test") {
+        return Ok(());
+    }
+    let redis = RedisServer::start()?;
+    let script = one_decision_script(&redis.url()).await?;
+    let one = Region1::start(&redis.url(), 1, true).await?;
+    let (mut alone, mut batched) = (Vec::new(), Vec::new());
+    for turn in 1..=TURNS {
+        alone.push(redis_benchmark(&redis, &script)?);
+        batched.push(one.saturated(TURN).await);
+        say(format!(
+            "turn {turn} of {TURNS}: redis-benchmark {:.0}/s, engine {:.0}/s",
+            alone[turn - 1],
+            batched[turn - 1]
+        ));
+    }
+    let (alone, rate) = (median(alone), median(batched));
+    say(format!(
+        "one policy, {IN_FLIGHT} in flight: engine {rate:.0}/s = {:.0}% of redis-benchmark -c 50 -P 16 at {alone:.0}/s",
+        100.0 * rate / alone
+    ));
+    let unbatched = Region1::start(&redis.url(), 1, false).await?;
+    say(format!(
+        "without batching: {:.0}/s",
+        unbatched.saturated(TURN).await
+    ));
+    for policies in [4, 8] {
+        let region = Region1::start(&redis.url(), policies, true).await?;
+        say(format!(
+            "{policies} policies a request: {:.0} requests/s",
+            region.saturated(TURN).await
+        ));
+    }
+    let half = rate / 2.0;
+    for (name, region) in [("on", &one), ("off", &unbatched)] {
+        let latency = region.at_rate(half, 3 * TURN).await;
+        say(format!(
+            "at {half:.0}/s, batching {name}: p50 {} us, p99 {} us, p99.9 {} us",
+            latency.value_at_quantile(0.5),
+            latency.value_at_quantile(0.99),
+            latency.value_at_quantile(0.999),
+        ));
+    }
+    one.refusals().await
+}
+
+#[expect(clippy::print_stdout, reason = "it is what a benchmark is for")]
+fn say(line: String) {
+    println!("{line}");
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+fn subject(n: u64) -> String {
+    format!("s{n:011}")
+}
+
+// === redis-benchmark ===
+
+/// The arguments of an EVALSHA that decides one request, of which the last is read from stdin.
+async fn one_decision_script(url: &str) -> Outcome<Vec<Vec<u8>>> {
+    let store = RedisStore::new(url, TIMEOUT, "bench")?;
+    let Reply::Looked(looked) = store.one(Op::Look).await? else {
+        return Err("it doesn't look".into());
+    };
+    let record = Record {
+        life: Life::from_random(7),
+        epoch: Epoch(1),
+        revision: 1,
+    };
+    for op in [
+        Op::PutState {
+            expect: 0,
+            value: vec![1],
+        },
+        Op::Adopt {
+            state_version: 1,
+            record,
+        },
+        Op::Attach {
+            life: record.life,
+            fingerprint: looked.fingerprint,
+        },
+    ] {
+        store.one(op).await?;
+    }
+    // What redis-benchmark puts a number in for, which has 12 digits.
+    let key = Key::parse("p0@1:__rand_int__").ok_or("it is a key")?;
+    let decide = Decide {
+        fence: Fence {
+            record,
+            span: Span {
+                from: looked.now.minus(1_000),
+                until: looked.now.plus(3_600_000),
+            },
+            epoch_began: looked.now,
+            missing: Missing::Full,
+            closed_before: StoreMs(0),
+        },
+        partition: key.partition(),
+        id: 1,
+        mode: Mode::Charge,
+        charges: vec![Charge {
+            key,
+            rule: Arc::new(Rule {
+                algorithm: Algorithm::TokenBucket { per_ms: 60_000 },
+                limits: Limits::of(BURST),
+                by_plan: false,
+                fill_ms: 60_000,
+                part: Part::Shares(Shares::constant(PPB)),
+            }),
+            cost: MICRO,
+            units: 1,
+            reserve_ppm: 0,
+            denied: 0,
+            usage_ms: None,
+            shadow: false,
+            newcomers_max: None,
+            member: None,
+        }],
+        remember: None,
+    };
+    store
+        .decide_command(&[decide])
+        .ok_or_else(|| "the store isn't attached".into())
+}
+
+/// Requests a second.
+fn redis_benchmark(redis: &RedisServer, script: &[Vec<u8>]) -> Outcome<f64> {
+    let (blob, words) = script.split_last().ok_or("there is a blob")?;
+    let mut command = Command::new("redis-benchmark");
+    command
+        .args(["-h", &redis.addr().ip().to_string()])
+        .args(["-p", &redis.addr().port().to_string()])
+        .args(["-c", "50", "-P", "16", "-n", "200000", "--csv", "-x"])
+        .args(["-r", &SUBJECTS.to_string()]);
+    for word in words {
+        command.arg(std::str::from_utf8(word)?);
+    }
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    child
+        .stdin
+        .take()
+        .ok_or("it has a stdin")?
+        .write_all(blob)?;
+    let output = child.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let row = text.lines().last().unwrap_or_default();
+    let rate = row
+        .split("\",\"")
+        .nth(1)
+        .map(|field| field.trim_matches('"'));
+    let rate = rate.and_then(|field| field.parse().ok());
+    rate.ok_or_else(|| format!("redis-benchmark said {text:?}").into())
+}
+
+// === the engine ===
+
+/// One region of one node.
+struct Region1 {
+    node: Node,
+    shutdown: CancellationToken,
+}
+
+impl Region1 {
+    async fn start(url: &str, policies: usize, batching: bool) -> Outcome<Self> {
+        let tables: String = (0..policies)
+            .map(|i| {
+                format!(
+                    "[[policy]]\nname = \"p{i}\"\nmatch = {{ refuse = \"no\" }}\nkey = [\"tenant\"]\nalgorithm = \"token-bucket\"\n\
+                     limit = {BURST}\nper = \"1m\"\n"
+                )
+            })
+            .collect();
+        let text = format!(
+            "regions = [\"solo\"]\n{tables}[[policy]]\nname = \"refuses\"\nmatch = {{ refuse = \"yes\" }}\n\
+             key = [\"tenant\"]\nalgorithm = \"fixed-window\"\nlimit = 1\nper = \"366d\"\n"
+        );
+        let policies = PolicySet::parse(&text, "bench").map_err(|error| error.to_string())?;
+        let store = AnyStore::open(&StoreUrl::Redis(url.to_owned()), TIMEOUT)?;
+        let store = if batching { store } else { store.unbatched() };
+        let parts = Parts {
+            region: Region::new("solo"),
+            policies: Arc::new(policies),
+            store,
+            on_empty: OnEmpty::New,
+            peers: Vec::new(),
+            interval: Duration::from_secs(2),
+            loan_term: Duration::from_secs(10),
+            one_way_delay: Duration::ZERO,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let shutdown = CancellationToken::new();
+        let (node, _running) =
+            Node::start(parts, listener, &shutdown).map_err(|e| e.to_string())?;
+        let begun = Instant::now();
+        while node.check(request("no", 0)).await.is_err() {
+            if begun.elapsed() > Duration::from_secs(20) {
+                return Err(format!("the node can't decide: {:?}", node.misfit()).into());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Self { node, shutdown })
+    }
+
+    /// Checks a second with so many callers that never wait between two checks.
+    async fn saturated(&self, time: Duration) -> f64 {
+        let (stop, done) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let callers: Vec<_> = (0..IN_FLIGHT as u64)
+            .map(|caller| {
+                let (node, stop, done) = (self.node.clone(), stop.clone(), done.clone());
+                tokio::spawn(async move {
+                    let mut n = caller.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                    while !stop.load(Ordering::Relaxed) {
+                        n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let decision = node.check(request("no", (n >> 33) % SUBJECTS)).await;
+                        assert!(decision.is_ok_and(|d| d.allowed));
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(time / 4).await;
+        let (before, began) = (done.load(Ordering::Relaxed), Instant::now());
+        tokio::time::sleep(time).await;
+        let rate = (done.load(Ordering::Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
+        stop.store(true, Ordering::Relaxed);
+        for caller in callers {
+            caller.await.expect("every check is admitted");
+        }
+        rate
+    }
+
+    /// Latency in microseconds, from the moment at which a request was due: one that had to wait for others is late.
+    async fn at_rate(&self, rate: f64, time: Duration) -> Histogram<u64> {
+        let mut latencies = Vec::new();
+        let (began, count) = (Instant::now(), (rate * time.as_secs_f64()) as u64);
+        let mut n = 1u64;
+        let mut sent = 0;
+        while sent < count {
+            let due = (began.elapsed().as_secs_f64() * rate) as u64;
+            while sent < due.min(count) {
+                let due_at = began + Duration::from_secs_f64(sent as f64 / rate);
+                n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let (node, request) = (self.node.clone(), request("no", (n >> 33) % SUBJECTS));
+                latencies.push(tokio::spawn(async move {
+                    assert!(node.check(request).await.is_ok_and(|d| d.allowed));
+                    due_at.elapsed()
+                }));
+                sent += 1;
+            }
+            tokio::time::sleep(Duration::from_micros(500)).await;
+        }
+        let mut histogram = Histogram::new(3).expect("three digits");
+        for latency in latencies {
+            let latency = latency.await.expect("every check is admitted");
+            let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+            histogram.saturating_record(micros);
+        }
+        histogram
+    }
+
+    /// One caller, one refusal after the other.
+    async fn refusals(&self) -> Outcome<()> {
+        self.node.check(request("yes", 0)).await?;
+        self.node.check(request("yes", 0)).await?;
+        let (mut cached, mut asked) = (Vec::new(), Vec::new());
+        for _ in 0..TURNS {
+            cached.push(self.refused(DecidedBy::DeniedCache, 200_000, None).await?);
+            // Whoever names a request is answered by the store.
+            asked.push(self.refused(DecidedBy::Store, 10_000, Some("r")).await?);
+        }
+        let (cached, asked) = (median(cached), median(asked));
+        say(format!(
+            "a refusal: {cached:.2} us from the denied-cache, {asked:.2} us from Redis: {:.0} times cheaper",
+            asked / cached
+        ));
+        Ok(())
+    }
+
+    /// Microseconds a refusal.
+    async fn refused(&self, by: DecidedBy, times: u32, id: Option<&str>) -> Outcome<f64> {
+        let began = Instant::now();
+        for _ in 0..times {
+            let request = CheckRequest {
+                request_id: id.map(str::to_owned),
+                ..request("yes", 0)
+            };
+            let decision = self.node.check(request).await?;
+            if decision.allowed || decision.limits[0].decided_by != by {
+                return Err(format!("expected a refusal by {by:?}: {decision:?}").into());
+            }
+        }
+        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(times))
+    }
+}
+
+impl Drop for Region1 {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+fn request(refuse: &str, n: u64) -> CheckRequest {
+    CheckRequest {
+        attributes: Attributes::from([
+            ("refuse".to_owned(), refuse.to_owned()),
+            ("tenant".to_owned(), subject(n)),
+        ]),
+        cost: 1,
+        priority: None,
+        request_id: None,
+        peek: false,
+    }
+}
