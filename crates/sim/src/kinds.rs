@@ -11,7 +11,7 @@ name = "day"
 key = ["tenant"]
 algorithm = "fixed-window"
 limit = 100
-per = "24h"
+per = "day"
 usage = "1h"
 
 [[policy]]
@@ -30,6 +30,55 @@ limit = 240
 per = "1m"
 burst = 60
 usage = "1h"
+
+[[policy]]
+name = "gcra"
+key = ["tenant"]
+algorithm = "gcra"
+limit = 180
+per = "1m"
+burst = 40
+
+# Longer than the margins of a loan: what is reclaimed too early shows.
+[[policy]]
+name = "log"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 60
+per = "45s"
+usage = "1h"
+
+[[policy]]
+name = "cells"
+key = ["tenant"]
+algorithm = "sliding-window"
+limit = 60
+per = "45s"
+weights = { a = 2, b = 1, c = 1 }
+
+[[policy]]
+name = "classic"
+key = ["tenant"]
+algorithm = "sliding-window"
+buckets = 1
+limit = 50
+per = "40s"
+
+[[policy]]
+name = "tiers"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 300
+per = "20s"
+plans = { by = "plan", small = { limit = 30 }, large = { limit = 90 } }
+
+[[policy]]
+name = "tierlog"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 300
+per = "45s"
+plans = { by = "plan", small = { limit = 40 }, large = { limit = 120 } }
 "#;
 
 impl Setup {
@@ -45,6 +94,7 @@ impl Setup {
             faults_until_ms: 70_000,
             requests_per_s: 25,
             one_sided: false,
+            flip_at_ms: None,
             on_empty: OnEmpty::Ask,
         };
         let with = |faults: Faults| Self {

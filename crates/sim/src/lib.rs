@@ -3,6 +3,7 @@
 
 mod audit;
 mod kinds;
+mod plans;
 mod world;
 
 pub use audit::{Audit, Violation};

@@ -4,15 +4,14 @@ mod checks;
 mod faults;
 mod traffic;
 
-use crate::audit::{Audit, Violation};
+use crate::audit::{Admission, Audit, Violation};
+use crate::plans::Plans;
 use apportion_core::allotment::Timing;
 use apportion_core::fence::SPAN_MS;
 use apportion_core::lives::OnEmpty;
-use apportion_core::meter::{Bucket, Reading};
+use apportion_core::meter::{Reading, Settled};
 use apportion_core::schedule::MICRO;
-use apportion_core::{
-    Actor, Algorithm, Attributes, Key, Policy, PolicySet, Regime, Region, StoreMs,
-};
+use apportion_core::{Actor, Attributes, Key, Policy, PolicySet, Regime, Region, StoreMs};
 use apportion_store::{Charge, Decide, Memory, MeterId, Mode, Op, Reply, StoreError};
 use apportion_sync::{Config, Effect, Input, Machine, Message, Pressure};
 use rand::rngs::SmallRng;
@@ -57,6 +56,8 @@ pub struct Setup {
     pub requests_per_s: u64,
     /// All of the traffic goes to the first region.
     pub one_sided: bool,
+    /// With `one_sided`: from here on it goes to the second one.
+    pub flip_at_ms: Option<u64>,
     pub on_empty: OnEmpty,
 }
 
@@ -70,6 +71,8 @@ pub struct Outcome {
     pub steps: u64,
     /// Units asked for and units admitted, by key text.
     pub by_key: BTreeMap<String, (u64, u64)>,
+    /// Units admitted in each region, before and after the flip.
+    pub by_region: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -151,6 +154,7 @@ pub struct World {
     nodes: Vec<Node>,
     cuts: BTreeMap<(usize, usize), u64>,
     keys: Vec<(Arc<Policy>, Key)>,
+    plans: Plans,
     audit: Audit,
     outcome: Outcome,
     /// The region that most of the traffic goes to; all alike where there is none.
@@ -166,6 +170,8 @@ pub struct World {
     next_token: u64,
 }
 
+/// So many policies are in use in one run.
+const POLICIES_MAX: usize = 4;
 /// How often the shares in force are added up.
 const WEIGH_MS: u64 = 200;
 /// Before the end nothing is asked, so that usage can settle.
@@ -201,19 +207,28 @@ impl World {
             wake_at: u64::MAX,
         };
         let nodes = (0..setup.regions * setup.nodes).map(|_| node()).collect();
-        let keys: Vec<_> = policies
+        // A few of the policies, so that each has traffic enough to run short.
+        let chosen: Vec<&Arc<Policy>> = policies
             .policies
-            .iter()
+            .choose_multiple(&mut rng, POLICIES_MAX)
+            .collect();
+        let keys: Vec<_> = chosen
+            .into_iter()
             .flat_map(|policy| {
                 ["acme", "zeta"].map(|tenant| {
                     let attributes = Attributes::from([("tenant".to_owned(), tenant.to_owned())]);
                     (
                         Arc::clone(policy),
-                        Key::of(policy, &attributes).expect("a plain subject"),
+                        Key::of(policy, &attributes, &policies.subject_hash)
+                            .expect("a plain subject"),
                     )
                 })
             })
             .collect();
+        let mut plans = Plans::default();
+        for (policy, key) in &keys {
+            plans.draw(&mut rng, policy, key, setup.regions);
+        }
         let spread = *[0, 50, 300].choose(&mut rng).expect("there are choices");
         let fond = *[0, 700, 1000].choose(&mut rng).expect("there are choices");
         let requests_per_s = setup.requests_per_s * rng.random_range(1..=3);
@@ -230,8 +245,12 @@ impl World {
             nodes,
             cuts: BTreeMap::new(),
             keys,
+            plans,
             audit: Audit::default(),
-            outcome: Outcome::default(),
+            outcome: Outcome {
+                by_region: vec![(0, 0); setup.regions],
+                ..Outcome::default()
+            },
             busy: Some(0),
             spread,
             requests_per_s,

@@ -105,6 +105,40 @@ fn one_region_alone_can_use_all_of_a_window() {
     assert!(used > 0, "some key was in demand");
 }
 
+const ONE_LOG: &str = r#"
+regions = ["a", "b", "c"]
+[[policy]]
+name = "log"
+key = []
+algorithm = "sliding-log"
+limit = 60
+per = "20s"
+"#;
+
+#[test]
+fn shares_of_a_sliding_window_follow_the_demand_and_come_back_when_it_flips() {
+    let setup = Setup {
+        policies: ONE_LOG.into(),
+        one_sided: true,
+        flip_at_ms: Some(60_000),
+        duration_ms: 150_000,
+        ..setup("calm")
+    };
+    for seed in seeds().take(10) {
+        let outcome = run(&setup, seed).unwrap_or_else(|v| panic!("seed {seed}: {}", v.what));
+        // A minute of three windows, and 80 s of four: 60 units each, of which 20 are the region's own.
+        let (first, second) = (outcome.by_region[0].0, outcome.by_region[1].1);
+        assert!(
+            first > 135,
+            "seed {seed}: {first} of 180 admitted before the flip"
+        );
+        assert!(
+            second > 180,
+            "seed {seed}: {second} of 240 admitted after it"
+        );
+    }
+}
+
 #[test]
 fn a_seed_is_the_whole_story() {
     let setup = setup("everything");

@@ -1,9 +1,10 @@
 //! What has to hold beside each admission: the shares in force, and usage once the faults are over.
 
 use super::*;
+use apportion_core::Algorithm;
 
 impl World {
-    /// The capacities in force for a rate never add up to more than the burst, whether or not anybody uses them. Steps of
+    /// The shares in force of a rate or a sliding window never add up to more than the whole, whether or not anybody uses them. Steps of
     /// a clock are left out: one that nobody can see may double a share for a moment, and the audit allows for that.
     pub(super) fn weigh(&mut self) -> Result<(), String> {
         self.at(self.now + WEIGH_MS, Event::Weigh);
@@ -11,29 +12,30 @@ impl World {
             return Ok(());
         }
         for (policy, key) in self.keys.clone() {
-            let Algorithm::TokenBucket { burst, .. } = policy.algorithm else {
-                continue;
+            let limits = policy.largest();
+            let whole = match policy.algorithm {
+                Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. } => continue,
+                algorithm if algorithm.is_bucket() => limits.burst * MICRO,
+                _ => limits.limit,
             };
             let mut parts = Vec::new();
             for shop in 0..self.shops.len() {
                 let nodes = shop * self.setup.nodes..(shop + 1) * self.setup.nodes;
-                let caps = nodes.filter_map(|node| self.cap_in_force(node, &policy, &key));
+                let caps = nodes.filter_map(|node| self.in_force(node, &policy, &key));
                 // Whichever of the region's nodes decides next.
                 let caps: Vec<u64> = caps.collect();
                 parts.extend(caps.into_iter().max());
             }
             let sum: u64 = parts.iter().sum();
-            if sum > burst * MICRO {
-                return Err(format!(
-                    "{key:?}: the capacities in force are {parts:?} of {burst} units"
-                ));
+            if sum > whole {
+                return Err(format!("{key:?}: what is in force is {parts:?} of {whole}"));
             }
         }
         Ok(())
     }
 
-    /// The capacity under which a call of `node` would be decided now.
-    pub(super) fn cap_in_force(&mut self, node: usize, policy: &Policy, key: &Key) -> Option<u64> {
+    /// The capacity or share under which a call of `node` would be decided now.
+    fn in_force(&mut self, node: usize, policy: &Policy, key: &Key) -> Option<u64> {
         let shop = self.shop_of(node);
         let now = self.store_now(shop);
         let regime = self.nodes[node].regime.clone()?;
@@ -56,11 +58,8 @@ impl World {
             .traded
             .as_ref()
             .and_then(|t| t.terms.as_ref());
-        let rule = regime.rule(policy);
-        match Bucket::settle(None, &rule, terms, &fence, now).reading {
-            Reading::Bucket { flow, .. } => Some(flow.cap),
-            Reading::Window { .. } => None,
-        }
+        let rule = regime.rule(policy, policy.largest());
+        Some(Settled::new(None, None, &rule, terms, &fence, now).of)
     }
 
     /// After the faults are over all regions read the same usage, and it is what was admitted.

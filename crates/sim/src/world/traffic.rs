@@ -15,7 +15,7 @@ impl World {
             self.busy = (which < self.setup.regions).then_some(which);
         }
         let here = if self.setup.one_sided {
-            0
+            usize::from(self.is_flipped())
         } else {
             let busy = self
                 .busy
@@ -49,32 +49,32 @@ impl World {
             self.outcome.undecided += 1;
             return;
         };
-        let rule = regime.rule(&policy);
-        let cost = match policy.algorithm {
-            Algorithm::TokenBucket { .. } => units * MICRO,
-            Algorithm::FixedWindow { .. } => units,
-        };
+        let limits = self.plans.at(&policy, &key, here, self.now);
+        let is_bucket = policy.algorithm.is_bucket();
         let mode = if self.rng.random_ratio(1, 10) {
-            Mode::Hold {
-                id: self.rng.random_range(0..1 << 53),
-                ttl_ms: 2_000,
-            }
+            Mode::Hold { ttl_ms: 2_000 }
         } else {
             Mode::Charge
         };
         let charge = Charge {
             key: key.clone(),
-            rule,
-            cost,
+            rule: Arc::new(regime.rule(&policy, limits)),
+            cost: if is_bucket { units * MICRO } else { units },
             units,
+            reserve_ppm: 0,
+            denied: 0,
             usage_ms: policy.usage_ms,
             shadow: false,
+            newcomers_max: None,
+            member: None,
         };
         let decide = Decide {
             fence: regime.fence(),
             partition: key.partition(),
+            id: self.rng.random_range(0..1 << 53),
             mode,
             charges: vec![charge],
+            remember: None,
         };
         // A node may stand still between its thought and its call.
         let late = if self.faulty() && self.rng.random_ratio(5, 1000) {
@@ -93,6 +93,10 @@ impl World {
         );
     }
 
+    fn is_flipped(&self) -> bool {
+        self.setup.flip_at_ms.is_some_and(|at| self.now >= at)
+    }
+
     pub(super) fn decide(
         &mut self,
         node: usize,
@@ -108,17 +112,32 @@ impl World {
                 let reading = decided.answers[0].reading;
                 let label = match reading {
                     Reading::Window { label, .. } => Some(label),
-                    Reading::Bucket { .. } => None,
+                    Reading::Bucket { .. } | Reading::Units { .. } => None,
                 };
                 if decided.admitted {
                     self.outcome.admitted += charge.units;
-                    self.audit
-                        .admit(policy, &charge.key, label, charge.units, self.now)?;
+                    let flipped = self.is_flipped();
+                    let sums = &mut self.outcome.by_region[shop];
+                    *(if flipped { &mut sums.1 } else { &mut sums.0 }) += charge.units;
+                    let clocks: Vec<StoreMs> = (0..self.shops.len())
+                        .map(|shop| self.store_now(shop))
+                        .collect();
+                    let admission = Admission {
+                        policy,
+                        key: &charge.key,
+                        label,
+                        units: charge.units,
+                        at_ms: self.now,
+                        shop,
+                        clocks: &clocks,
+                    };
+                    self.audit.admit(&admission, &self.plans)?;
                 } else {
                     let pressure = Pressure {
                         policy: Arc::clone(policy),
                         key: charge.key,
                         label,
+                        limits: charge.rule.limits,
                         refused: true,
                     };
                     self.step(node, generation, Input::Pressure(pressure));

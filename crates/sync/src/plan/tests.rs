@@ -29,6 +29,27 @@ algorithm = "token-bucket"
 limit = 600
 per = "1m"
 burst = 300
+[[policy]]
+name = "log"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 90
+per = "60s"
+[[policy]]
+name = "slots"
+key = ["tenant"]
+algorithm = "concurrency"
+limit = 5
+slot_ttl = "30s"
+mode = "region"
+[[policy]]
+name = "tiers"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 900
+per = "24h"
+plans = { by = "plan", small = { limit = 9 }, large = { limit = 99 } }
+override = [{ key = { tenant = "big" }, limit = 3000 }]
 "#;
 
 /// Region a, in the first life of its store, with two peers.
@@ -79,7 +100,7 @@ impl Here {
         let attributes = Attributes::from([("tenant".to_owned(), "acme".to_owned())]);
         let key = Key::of(self.policy(name), &attributes, &self.policies.subject_hash)
             .expect("a plain subject");
-        let label = (name == "day").then(|| NOW.0 / 86_400_000);
+        let label = matches!(name, "day" | "tiers").then(|| NOW.0 / 86_400_000);
         MeterId { key, label }
     }
 
@@ -437,4 +458,238 @@ fn nothing_is_planned_on_an_allotment_that_can_not_be_read() {
         );
         assert!(plan.swap.is_none() && plan.tell.is_empty(), "{name}");
     }
+}
+
+fn logged(units: u64) -> Snapshot {
+    let entries = if units > 0 {
+        vec![(NOW, units)]
+    } else {
+        vec![]
+    };
+    meter(State::Log { entries }, None)
+}
+
+fn idle() -> Track {
+    let mut track = Track::new(0, 2_000);
+    for i in 0..=12u64 {
+        track.sample(i * 250, 0);
+    }
+    track
+}
+
+/// `snapshot`, with a third of the whole borrowed of the first peer since `since`.
+fn borrowed(here: &Here, id: &MeterId, snapshot: Snapshot, since: StoreMs) -> Snapshot {
+    let grant = apportion_core::allotment::LoanGrant {
+        by: here.b(),
+        by_epoch: Epoch(1),
+        to: here.regime.actor(),
+        to_epoch: Epoch(1),
+        asked_at: since,
+        amount_ppb: PPB / 3,
+    };
+    let said = Trade {
+        grants: vec![(id.key.clone(), grant)],
+        ..Trade::default()
+    };
+    let scene = Scene {
+        now: since.plus(1),
+        ..here.scene(id, 0)
+    };
+    let mut track = Track::new(0, 2_000);
+    let plan = answer(&scene, &mut track, &nothing(), &here.b(), Epoch(1), &said);
+    Snapshot {
+        traded: after(&plan),
+        ..snapshot
+    }
+}
+
+#[test]
+fn a_lender_lends_only_base_that_its_window_does_not_count() {
+    let here = here();
+    let id = here.id("log");
+    let ask = asks(&id, PPB, true, false);
+    let mut track = idle();
+    let scene = here.scene(&id, 3_000);
+    let plan = answer(&scene, &mut track, &logged(12), &here.b(), Epoch(1), &ask);
+    let grant = &plan.tell[&here.peers[0]].grants[0].1;
+    let base = scene.policy.base_ppb(&Region::new("a"));
+    assert_eq!(
+        grant.amount_ppb,
+        base - 133_333_334,
+        "30 less 12 of 90 units"
+    );
+    let plan = answer(&scene, &mut track, &logged(30), &here.b(), Epoch(1), &ask);
+    assert!(plan.swap.is_none(), "all of it counts");
+}
+
+#[test]
+fn a_borrower_that_returns_keeps_what_its_window_counts_beyond_its_own_share() {
+    let here = here();
+    let id = here.id("log");
+    for (counted, kept) in [(20, 0), (36, 66_666_666), (60, 333_333_333)] {
+        let known = borrowed(&here, &id, logged(counted), NOW.minus(10));
+        let scene = here.scene(&id, 3_000);
+        let plan = survey(&scene, &mut idle(), &known, Occasion::Tick);
+        if counted == 60 {
+            assert!(plan.swap.is_none(), "its window is full");
+            continue;
+        }
+        let keep = plan.tell[&here.peers[0]].statements[0].1.keep_ppb;
+        assert_eq!(keep, kept, "{counted} of 30 own and 30 borrowed");
+        assert!(plan.swap.is_some(), "it lowers its own share first");
+    }
+}
+
+#[test]
+fn who_counts_more_than_its_share_lends_nothing_and_says_nothing_of_what_it_gave_back() {
+    let here = here();
+    let id = here.id("log");
+    // The loan is over, and the window still counts on it.
+    let known = borrowed(&here, &id, logged(50), NOW.minus(10_000));
+    let scene = here.scene(&id, 3_000);
+    let plan = survey(&scene, &mut idle(), &known, Occasion::Round);
+    assert!(plan.swap.is_none() && plan.tell.is_empty());
+    let ask = asks(&id, PPB, true, false);
+    let plan = answer(&scene, &mut idle(), &known, &here.b(), Epoch(1), &ask);
+    assert!(plan.swap.is_none());
+    // Once it counts no more than its share, it says so.
+    let known = Snapshot {
+        traded: known.traded,
+        ..logged(30)
+    };
+    let plan = survey(&scene, &mut idle(), &known, Occasion::Round);
+    assert_eq!(plan.tell[&here.peers[0]].statements.len(), 1);
+}
+
+#[test]
+fn no_share_of_a_window_is_lowered_while_a_loan_is_about_to_end() {
+    let here = here();
+    let id = here.id("log");
+    let known = borrowed(&here, &id, logged(1), NOW.minus(6_000));
+    let scene = here.scene(&id, 3_000);
+    let plan = survey(&scene, &mut idle(), &known, Occasion::Tick);
+    assert!(
+        plan.swap.is_none(),
+        "it has four seconds to go, and a swap may take five"
+    );
+    let ask = asks(&id, PPB, true, false);
+    let plan = answer(&scene, &mut idle(), &known, &here.b(), Epoch(1), &ask);
+    assert!(plan.swap.is_none());
+}
+
+#[test]
+fn what_an_older_epoch_of_a_borrower_has_comes_back_at_once_unless_a_window_counts_on_it() {
+    let here = here();
+    for (name, comes_back) in [("rate", true), ("log", false)] {
+        let id = here.id(name);
+        let mut track = idle();
+        let scene = here.scene(&id, 3_000);
+        let ask = asks(&id, PPB / 4, true, false);
+        let plan = answer(&scene, &mut track, &nothing(), &here.b(), Epoch(1), &ask);
+        let lent = Snapshot {
+            meter: None,
+            traded: after(&plan),
+        };
+        let said = Trade {
+            left: vec![(id.clone(), 0)],
+            ..Trade::default()
+        };
+        let plan = answer(&scene, &mut track, &lent, &here.b(), Epoch(2), &said);
+        assert_eq!(plan.swap.is_some(), comes_back, "{name}");
+    }
+}
+
+#[test]
+fn slots_are_never_traded() {
+    let here = here();
+    let id = here.id("slots");
+    let scene = here.scene(&id, 3_000);
+    assert_eq!(traded_label(scene.policy, NOW), None);
+    let mut track = idle();
+    track.refused(3_000);
+    let slots = meter(State::Slots, None);
+    let asked = survey(&scene, &mut track, &slots, Occasion::Urgent);
+    let ask = asks(&id, PPB, true, true);
+    let answered = answer(&scene, &mut track, &slots, &here.b(), Epoch(1), &ask);
+    for plan in [asked, answered] {
+        assert!(plan.swap.is_none() && plan.tell.is_empty());
+    }
+}
+
+#[test]
+fn a_giver_goes_by_its_meter_or_else_by_what_the_asker_names_and_never_by_a_plan_that_nobody_saw() {
+    let here = here();
+    let id = here.id("tiers");
+    let [small, large, default] = [9, 99, 900].map(Limits::of);
+    let unheard = Limits::of(5_000);
+    let given = |noted: Option<Limits>, asked: Option<Limits>, seen: Option<Limits>| {
+        let mut ask = asks(&id, 5_000, true, true);
+        ask.asks[0].limits = asked;
+        let mut track = Track::new(0, 2_000);
+        track.limits = seen;
+        let snapshot = match noted {
+            Some(limits) => meter(State::Window { used: 0 }, Some(limits)),
+            None => nothing(),
+        };
+        let plan = answer(
+            &here.scene(&id, 0),
+            &mut track,
+            &snapshot,
+            &here.b(),
+            Epoch(1),
+            &ask,
+        );
+        let swap = plan.swap.expect("something is given");
+        let row = &plan.tell[&here.peers[0]].rows[0].1;
+        (swap.rule.limits, row.units)
+    };
+    assert_eq!(given(Some(large), Some(small), None), (large, 32));
+    assert_eq!(given(None, Some(large), Some(small)), (large, 32));
+    assert_eq!(given(None, Some(default), None), (default, 294));
+    assert_eq!(given(None, Some(unheard), Some(large)), (large, 32));
+    assert_eq!(given(None, Some(unheard), None), (small, 2));
+    assert_eq!(given(None, None, None), (small, 2));
+}
+
+#[test]
+fn an_asker_names_the_limits_that_it_knows_where_they_depend_on_the_request() {
+    let here = here();
+    let large = Limits::of(99);
+    for (name, seen, named) in [
+        ("tiers", None, None),
+        ("tiers", Some(large), Some(large)),
+        ("day", Some(large), None),
+    ] {
+        let id = here.id(name);
+        let mut track = Track::new(0, 2_000);
+        track.limits = seen;
+        track.refused(0);
+        let plan = survey(
+            &here.scene(&id, 0),
+            &mut track,
+            &nothing(),
+            Occasion::Urgent,
+        );
+        assert_eq!(plan.tell[&here.peers[0]].asks[0].limits, named, "{name}");
+    }
+}
+
+#[test]
+fn a_subject_with_limits_of_its_own_goes_by_them_whatever_anybody_says() {
+    let here = here();
+    let attributes = Attributes::from([("tenant".to_owned(), "big".to_owned())]);
+    let policy = here.policy("tiers");
+    let key = Key::of(policy, &attributes, &here.policies.subject_hash).expect("a plain subject");
+    let id = MeterId {
+        key,
+        ..here.id("tiers")
+    };
+    let told = Told {
+        asked: Some(Limits::of(9)),
+        seen: Some(Limits::of(99)),
+    };
+    assert_eq!(
+        here.scene(&id, 0).limits(&nothing(), told),
+        Limits::of(3_000)
+    );
 }

@@ -10,13 +10,13 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 const LIMIT: u64 = 12;
-const WINDOW_MS: u64 = 60_000;
-const MONO: Mono = 30_000;
+const WINDOW_MS: u64 = 300_000;
+const MONO: Mono = 150_000;
 const STEPS: usize = 500;
 const PACES: [&[u64]; 4] = [
-    &[0, 0, 0, 1_000, 3_000, 10_000, 30_000],
-    &[0, 0, 0, 0, 0, 0, 1_000, 9_000],
-    &[0, 0, 0, 0, 0, 0, 0, 0, 9_000, 58_000, 50_000],
+    &[0, 0, 0, 0, 0, 0, 1_000, 9_000, 40_000],
+    &[0, 0, 0, 0, 0, 0, 0, 0, 9_000, 290_000, 250_000],
+    &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3_000, 36_000, 299_000],
     &[0, 0, 0, 1_000, 2_000],
 ];
 const POLICIES: &str = r#"
@@ -26,20 +26,20 @@ name = "log"
 key = ["tenant"]
 algorithm = "sliding-log"
 limit = 12
-per = "60s"
+per = "300s"
 [[policy]]
 name = "cells"
 key = ["tenant"]
 algorithm = "sliding-window"
 limit = 12
-per = "60s"
+per = "300s"
 buckets = 6
 [[policy]]
 name = "classic"
 key = ["tenant"]
 algorithm = "sliding-window"
 limit = 12
-per = "60s"
+per = "300s"
 buckets = 1
 weights = { a = 2, b = 1, c = 1 }
 "#;
@@ -139,13 +139,13 @@ impl Play {
         let shop = self.rng.random_range(0..self.shops.len());
         match self.rng.random_range(0..100) {
             0..20 => self.ask(shop),
-            20..35 => self.survey(shop),
-            35..60 if !self.quiet => {
+            20..40 => self.survey(shop),
+            40..75 if !self.quiet => {
                 for _ in 0..*[1, 3, 12].choose(&mut self.rng).expect("there are choices") {
                     self.admit(shop)?;
                 }
             }
-            35..90 => self.deliver(),
+            40..90 => self.deliver(),
             90..97 => self.carry_out(),
             97 if self.unruly >= 1 => {
                 let next = self.shops[shop].state.clone().next_epoch(self.now);
@@ -252,7 +252,7 @@ impl Play {
         };
         let state = &self.shops[shop].state;
         let from = (state.actor(), state.epoch);
-        self.net.push(Sent { to, from, trade });
+        self.send(Sent { to, from, trade });
     }
 
     fn survey(&mut self, shop: usize) {
@@ -276,16 +276,14 @@ impl Play {
             panic!("a reading was answered by {reply:?}");
         };
         // As measured: anything, or nothing.
-        let mut track = Track::new(0, 2_000);
-        if self.rng.random_ratio(2, 3) {
+        let mut track = Track::new(0, 2 * MONO);
+        if self.rng.random_ratio(3, 4) {
             track.sample(0, 0);
-            track.sample(
-                1_000,
-                self.rng.random_range(0..2) * self.rng.random_range(0..4),
-            );
+            let some = self.rng.random_range(0..6);
+            track.sample(MONO, if self.rng.random() { 0 } else { some });
         }
         if self.rng.random() {
-            track.refused(1_000);
+            track.refused(MONO);
         }
         let us = self.shops[shop].state.region.clone();
         let regions = self.shops.iter().map(|s| s.state.region.clone());
@@ -338,20 +336,26 @@ impl Play {
             let to = self.shops.iter().position(|s| s.state.region == region);
             let to = to.expect("it is a peer");
             let from = said.clone();
-            self.net.push(Sent { to, from, trade });
+            self.send(Sent { to, from, trade });
+        }
+    }
+
+    /// Most arrives at once.
+    fn send(&mut self, sent: Sent) {
+        self.net.push(sent);
+        if self.rng.random_ratio(2, 3) {
+            self.deliver_at(self.net.len() - 1);
         }
     }
 
     fn deliver(&mut self) {
-        if self.net.is_empty() {
-            return;
+        if !self.net.is_empty() {
+            let index = self.rng.random_range(0..self.net.len());
+            self.deliver_at(index);
         }
-        let newest = self.net.len() - 1;
-        let index = if self.rng.random_ratio(2, 3) {
-            newest
-        } else {
-            self.rng.random_range(0..=newest)
-        };
+    }
+
+    fn deliver_at(&mut self, index: usize) {
         let sent = self.net[index].clone();
         // Some come again, and some never.
         if self.rng.random_ratio(85, 100) {

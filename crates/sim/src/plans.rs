@@ -1,0 +1,59 @@
+//! Subjects whose plan changes during a run, and regions that hear of it at different times.
+
+use apportion_core::policy::Limits;
+use apportion_core::{Key, Policy};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom;
+use std::collections::BTreeMap;
+
+/// A region goes by the older plan for at most so much longer.
+const LAG_MS: u64 = 8_000;
+
+/// Each subject's plans.
+#[derive(Debug, Default)]
+pub(crate) struct Plans(BTreeMap<Key, Change>);
+
+#[derive(Debug)]
+struct Change {
+    before: Limits,
+    after: Limits,
+    /// When each region hears of it.
+    heard_ms: Vec<u64>,
+}
+
+impl Plans {
+    /// Draws plans for a key of a policy that has some.
+    pub(crate) fn draw(&mut self, rng: &mut SmallRng, policy: &Policy, key: &Key, regions: usize) {
+        let Some(plans) = &policy.plans else { return };
+        let of = |rng: &mut SmallRng| {
+            let all: Vec<Limits> = plans.plans.values().copied().collect();
+            *all.choose(rng).expect("there are plans")
+        };
+        let (before, after) = (of(rng), of(rng));
+        let at_ms = rng.random_range(5_000..80_000);
+        let heard_ms = (0..regions).map(|_| at_ms + rng.random_range(0..LAG_MS));
+        let change = Change {
+            before,
+            after,
+            heard_ms: heard_ms.collect(),
+        };
+        self.0.insert(key.clone(), change);
+    }
+
+    /// What a request for this key goes by in a region.
+    pub(crate) fn at(&self, policy: &Policy, key: &Key, shop: usize, now_ms: u64) -> Limits {
+        match self.0.get(key) {
+            None => policy.limits,
+            Some(change) if now_ms < change.heard_ms[shop] => change.before,
+            Some(change) => change.after,
+        }
+    }
+
+    /// The largest limits that any region went by between two moments.
+    pub(crate) fn largest_since(&self, policy: &Policy, key: &Key, from: u64, to: u64) -> Limits {
+        let regions = self.0.get(key).map_or(1, |change| change.heard_ms.len());
+        let at = |ms: u64| (0..regions).map(move |shop| self.at(policy, key, shop, ms));
+        at(from).chain(at(to)).max().unwrap_or(policy.limits)
+    }
+}
