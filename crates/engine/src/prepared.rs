@@ -211,7 +211,7 @@ mod tests {
                 by: "plan".into(),
                 plans,
             });
-            policy.overrides = [(Vec::new(), subject)].into();
+            policy.overrides = [(Vec::new(), subject)].into_iter().collect();
         });
         let regime = Arc::new(regime_at("us-east", StoreMs(1_000_000), policies.revision));
         let prepared = Prepared::new(&regime, &policies, None);
