@@ -131,7 +131,8 @@ impl World {
         }
     }
 
-    /// Names one request; but several where no slot is among the charges.
+    /// Names one request, as the draw of 53 bits does; but several where no slot is among the charges, which Redis keeps
+    /// by their ids.
     fn id(&mut self, charges: &[Charge]) -> u64 {
         let slots = |c: &Charge| matches!(c.rule.algorithm, Algorithm::Concurrency { .. });
         if self.chance(15) && !charges.iter().any(slots) {
@@ -140,7 +141,7 @@ impl World {
         self.next_id += 1;
         match self.chance(70) {
             true => (1 << 53) - self.next_id,
-            false => 10 + self.next_id,
+            false => 1_000_000 + self.next_id,
         }
     }
 
