@@ -120,7 +120,7 @@ fn outcome(event: &Event) -> &'static str {
 
 fn has_a_long_log(snapshot: &Snapshot) -> bool {
     let state = snapshot.meter.as_ref().map(|m| &m.state);
-    matches!(state, Some(State::Log { entries }) if entries.len() > 64)
+    matches!(state, Some(State::Log { entries }) if entries.len() > 50)
 }
 
 const OUTCOMES: usize = 20;

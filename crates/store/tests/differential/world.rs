@@ -6,7 +6,7 @@ mod partition;
 mod region;
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::{Member, Part, Reading, Rule, State, Terms, reserve};
+use apportion_core::meter::{MEMBER_IDLE_MS, Member, Part, Reading, Rule, State, Terms, reserve};
 use apportion_core::schedule::{EXACT, MICRO, PPB, Shares, Step};
 use apportion_core::usage::{Counts, Slot, period_start};
 use apportion_core::{

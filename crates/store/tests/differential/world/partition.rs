@@ -131,7 +131,8 @@ impl World {
         }
     }
 
-    /// Names one request; but several where no slot is among the charges.
+    /// Names one request, as the draw of 53 bits does; but several where no slot is among the charges, which Redis keeps
+    /// by their ids.
     fn id(&mut self, charges: &[Charge]) -> u64 {
         let slots = |c: &Charge| matches!(c.rule.algorithm, Algorithm::Concurrency { .. });
         if self.chance(15) && !charges.iter().any(slots) {
@@ -213,11 +214,24 @@ impl World {
         {
             key = log.clone();
         }
+        let slots = |(_, rule): &(&Key, &Arc<Rule>)| {
+            matches!(rule.algorithm, Algorithm::Concurrency { slot_ttl_ms } if slot_ttl_ms >= 100)
+                && rule.limits.limit > 5
+        };
+        if self.chance(30)
+            && let Some((slots, _)) = self.rules.iter().find(slots)
+        {
+            key = slots.clone();
+        }
         let rule = Arc::clone(&self.rules[&key]);
         let unit = if rule.algorithm.is_bucket() { MICRO } else { 1 };
         let limit = rule.limits.limit.min(1 << 32) * unit;
         let hold = self.chance(40);
-        for _ in 0..60 + self.below(100) {
+        let least = match rule.algorithm {
+            Algorithm::SlidingLog { .. } => 150,
+            _ => 60,
+        };
+        for n in 0..least + self.below(100) {
             match self.tick.take() {
                 Some(tick) if tick < 5_000 && self.chance(40) => {
                     self.now = self.now.plus((tick + self.below(3)).saturating_sub(1));
@@ -231,8 +245,9 @@ impl World {
             let mut fence = self.fence();
             fence.record = self.record;
             let cost = match self.below(12) {
-                0 => limit,
-                1 => limit / 2,
+                // At first it would take all that there is.
+                0 if n > 40 => limit,
+                1 if n > 80 => limit / 2,
                 2 if unit > 1 => self.below(MICRO),
                 _ => unit * (1 + self.below(3)),
             };
@@ -355,7 +370,10 @@ impl World {
         let few = self.chance(70);
         for n in 0..70 {
             if few {
-                self.now = self.now.plus(self.below(40));
+                self.now = self.now.plus(match self.chance(5) {
+                    true => MEMBER_IDLE_MS,
+                    false => self.below(40),
+                });
                 if self.chance(5) {
                     self.now = self.now.minus(self.below(1_000));
                 }
