@@ -299,6 +299,13 @@ impl RedisStore {
         args.collect()
     }
 
+    /// For benchmarks: the script of that command.
+    #[doc(hidden)]
+    pub fn decide_script(&self) -> Option<String> {
+        let attachment = self.attachment()?;
+        Some(script::Fenced::Decide.text(self.0.clock, attachment.life, attachment.nonce))
+    }
+
     fn link(&self, ops: &[Op]) -> &Link {
         let decides = |op: &Op| matches!(op, Op::Decide(_) | Op::EndHolds(_));
         if ops.iter().all(decides) {
