@@ -25,7 +25,7 @@ pub enum Failure {
     TooLarge { max_bytes: usize },
     #[error("the body did not arrive within {seconds} seconds")]
     TooSlow { seconds: u64 },
-    #[error("request_id: {0}")]
+    #[error("{0}")]
     RequestIdReused(String),
     /// `outcome_unknown`: the call may have been executed.
     #[error("the store of region {region} is out of reach{}", if *.outcome_unknown { "; the request may have been charged" } else { "" })]
@@ -126,7 +126,7 @@ impl From<CheckError> for Failure {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::Invalid { field, message } => Self::invalid(field, message),
-            error @ CheckError::RequestIdReused { .. } => Self::RequestIdReused(error.to_string()),
+            error @ CheckError::RequestIdReused => Self::RequestIdReused(error.to_string()),
             CheckError::StoreUnavailable {
                 region,
                 reason,
