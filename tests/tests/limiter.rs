@@ -117,6 +117,41 @@ limit = 10
 per = "1m"
 "#;
 
+/// Three rules on one key, and two on others.
+const HIERARCHY: &str = r#"
+[[policy]]
+name = "minute"
+match = { route = "/search" }
+key = ["tenant"]
+algorithm = "sliding-window"
+limit = 100
+per = "1m"
+
+[[policy]]
+name = "hour"
+match = { route = "/search" }
+key = ["tenant"]
+algorithm = "gcra"
+limit = 5_000
+per = "1h"
+
+[[policy]]
+name = "day"
+match = { route = "/search" }
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 50_000
+per = "day"
+
+[[policy]]
+name = "checkout"
+match = { route = "/checkout" }
+key = ["tenant"]
+algorithm = "token-bucket"
+limit = 10
+per = "1h"
+"#;
+
 struct Region {
     cluster: Cluster,
     base: String,
@@ -124,9 +159,13 @@ struct Region {
 
 impl Region {
     fn start(store: StoreKind) -> Self {
-        let spec = ClusterSpec::new(store, POLICIES)
+        Self::with(store, POLICIES, "/month")
+    }
+
+    fn with(store: StoreKind, policies: &str, probe: &str) -> Self {
+        let spec = ClusterSpec::new(store, policies)
             .regions(&["solo"])
-            .probe(&[("route", "/month"), ("tenant", "probe")]);
+            .probe(&[("route", probe), ("tenant", "probe")]);
         let mut cluster = start_met(&spec);
         let node = cluster.node("solo", 0).expect("it has a node");
         let base = node.spec().http_url();
@@ -389,4 +428,41 @@ fn nothing_that_is_not_safe_to_show_is_in_the_store_or_the_metrics() {
         assert!(!names.contains(secret), "{secret} in {names}");
         assert!(!metrics.contains(secret));
     }
+}
+
+#[test]
+fn three_rules_on_one_key_are_one_round_trip_and_rules_of_other_routes_are_their_own() {
+    let mut region = Region::with(StoreKind::Redis, HIERARCHY, "/checkout");
+    let mut calls = |region: &mut Region| -> u64 {
+        let redis = region.cluster.redis("solo").unwrap();
+        let stats = redis.command(&["INFO", "commandstats"]).unwrap();
+        let line = stats
+            .lines()
+            .find_map(|l| l.strip_prefix("cmdstat_evalsha:calls="));
+        line.and_then(|l| l.split(',').next()?.parse().ok())
+            .unwrap()
+    };
+    let tenant = [("tenant", "acme")];
+    let before = calls(&mut region);
+    assert_eq!(region.admitted(100, "/search", &tenant, &json!({})), 100);
+    let asked = calls(&mut region) - before;
+    // Beside them, a node speaks to its store a few times a second.
+    assert!(
+        (100..150).contains(&asked),
+        "{asked} calls for 100 requests"
+    );
+    let (_, refused) = region.ask("/search", &tenant, json!({}));
+    assert_eq!(refused["violated-policies"], json!(["minute"]));
+    let of = |name: &str, field: &str| {
+        let limits = refused["limits"].as_array().unwrap();
+        let limit = limits.iter().find(|l| l["policy"] == name).unwrap();
+        limit[field].clone()
+    };
+    assert_eq!(of("hour", "outcome"), "not-charged");
+    assert_eq!(of("day", "remaining"), 49_900);
+    assert_eq!(region.admitted(20, "/checkout", &tenant, &json!({})), 10);
+    assert_eq!(
+        region.admitted(1, "/search", &[("tenant", "other")], &json!({})),
+        1
+    );
 }

@@ -46,7 +46,19 @@ pub(super) struct Attachment {
 
 const FENCE: &str = include_str!("fence.lua");
 const READING: &str = include_str!("reading.lua");
-const METER: &str = include_str!("meter.lua");
+/// In this order: each uses what stands before it.
+const METER: &str = concat!(
+    include_str!("meter/shares.lua"),
+    include_str!("meter/rules.lua"),
+    include_str!("meter/holds.lua"),
+    include_str!("meter/bucket.lua"),
+    include_str!("meter/window.lua"),
+    include_str!("meter/units.lua"),
+    include_str!("meter/log.lua"),
+    include_str!("meter/counter.lua"),
+    include_str!("meter/slots.lua"),
+    include_str!("meter/settle.lua"),
+);
 const USAGE: &str = include_str!("usage.lua");
 
 /// What the scripts have in common with `core`, with `pack`, and among themselves. A script is made anew at each of its
