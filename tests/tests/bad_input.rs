@@ -340,10 +340,6 @@ fn two_policies_of_one_name_are_refused() {
 fn what_is_not_supported_yet_is_refused_and_not_ignored() {
     let limit = "limit = 100";
     let cases = [
-        (
-            "algorithm = \"fixed-window\"",
-            "algorithm = \"sliding-log\"",
-        ),
         (limit, "tolerance = \"never-under\"\nlimit = 100"),
         (limit, "tolerance = { over = \"5%\" }\nlimit = 100"),
         (limit, "mode = \"home\"\nhome = \"us-east\"\nlimit = 100"),

@@ -128,11 +128,10 @@ local function fast(i)
           tokens = cap
         else
           local product = rule[3] * dt
-          local part = floor(product / rule[4])
           if product >= EXACT then
-            part = max(part - 1, 0)
+            return false
           end
-          tokens = tokens + min(whole + part, room)
+          tokens = tokens + min(whole + floor(product / rule[4]), room)
         end
       else
         at = stored_at

@@ -227,19 +227,22 @@ impl World {
         let unit = if rule.algorithm.is_bucket() { MICRO } else { 1 };
         let limit = rule.limits.limit.min(1 << 32) * unit;
         let hold = self.chance(40);
+        // Nothing but traffic, so that a log gets long.
+        let calm = self.chance(50);
         let least = match rule.algorithm {
             Algorithm::SlidingLog { .. } => 150,
             _ => 60,
         };
         for n in 0..least + self.below(100) {
             match self.tick.take() {
+                _ if calm => self.now = self.now.plus(1),
                 Some(tick) if tick < 5_000 && self.chance(40) => {
                     self.now = self.now.plus((tick + self.below(3)).saturating_sub(1));
                 }
                 _ if self.chance(8) => self.now = self.now.minus(self.below(20)),
                 _ => self.now = self.now.plus(self.below(4)),
             }
-            if self.chance(1) {
+            if !calm && self.chance(1) {
                 self.new_epoch();
             }
             let mut fence = self.fence();
@@ -278,10 +281,11 @@ impl World {
                 }],
                 remember: None,
             });
-            if self.chance(20) {
+            if !calm && self.chance(20) {
                 self.end_holds();
             }
         }
+        self.read();
     }
 
     /// Requests of several subjects, which go in one call.
