@@ -186,7 +186,7 @@ impl Rule {
         }
     }
 
-    /// How long a hold of an older epoch goes on.
+    /// How long a hold lasts at most; of a slot, how long it is taken.
     fn hold_ms(&self) -> u64 {
         match self.algorithm {
             Algorithm::Concurrency { slot_ttl_ms } => slot_ttl_ms,
@@ -346,6 +346,11 @@ impl<'a> Settled<'a> {
             .collect();
         over.sort_by_key(|h| (h.until, h.id));
         over
+    }
+
+    /// Whether it gives nothing, whatever its share: what it gave before may be lost, and may count still.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     /// What can be charged, in the rule's units: micro-units for a bucket, units for all else.

@@ -118,6 +118,8 @@ impl<S> Engine<S> {
                     refill_ms.unwrap_or(self.interval_ms())
                 }
                 Reading::Window { label, .. } => time_left(policy, label, told.now),
+                // All of its share is elsewhere: the next round may bring some.
+                Reading::Units { of: 0, .. } if !is_slots(policy) => self.interval_ms(),
                 Reading::Units { reset_ms, .. } => reset_ms,
             },
             retry_after_ms,

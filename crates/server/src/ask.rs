@@ -3,10 +3,7 @@
 use crate::errors::Failure;
 use apportion_core::key::check_attributes;
 use apportion_core::{Attributes, Policy};
-use apportion_engine::CheckRequest;
-
-/// Costs are whole numbers that a double holds exactly, which is how stores and JSON clients count.
-pub(crate) const MAX_COST: u64 = (1 << 53) - 1;
+use apportion_engine::{CheckRequest, MAX_COST};
 
 /// A check as it was asked, before any of it is believed.
 #[derive(Debug, Default)]

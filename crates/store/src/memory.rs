@@ -361,8 +361,19 @@ fn ask<'a>(
         let pool = data.pool(&id);
         pool.settle(member, settled.available(), settled.of, now)
     });
+    // Who was here in the window before isn't new in this one.
+    let before = id.label.filter(|_| charge.newcomers_max.is_some());
+    let before = before.and_then(|label| label.checked_sub(1));
+    let was_there = before.is_some_and(|label| {
+        data.meter(&MeterId {
+            key: id.key.clone(),
+            label: Some(label),
+        })
+        .is_some()
+    });
+    let is_new = stored.is_none() && !was_there;
     let crowded = charge.cost > 0
-        && stored.is_none()
+        && is_new
         && charge
             .newcomers_max
             .is_some_and(|most| rest.newcomers_of(charge, now) >= most);
@@ -371,7 +382,7 @@ fn ask<'a>(
         charge,
         settled,
         pool,
-        is_new: stored.is_none(),
+        is_new,
         crowded,
         fits: false,
     };
@@ -387,15 +398,13 @@ fn ask<'a>(
 /// Counts what was asked for, and what came of it.
 fn count(data: &mut Data, a: &Asked<'_>, mode: Mode, charged: bool, now: StoreMs) {
     let charge = a.charge;
-    let now_refused = match mode {
-        Mode::Charge | Mode::Hold { .. } if !a.fits => charge.units,
+    // Of a key that there is no room for nothing is kept.
+    let units = match mode {
+        Mode::Charge | Mode::Hold { .. } if !a.crowded => charge.units,
         _ => 0,
     };
-    let attempts = charge.denied
-        + match mode {
-            Mode::Note => 0,
-            _ => charge.units,
-        };
+    let now_refused = if a.fits { 0 } else { units };
+    let attempts = charge.denied + units;
     let refused = now_refused + charge.denied;
     if attempts > 0 && !matches!(charge.rule.part, Part::Whole | Part::Nothing) {
         data.count_attempts(&a.id, attempts, refused > 0, now);

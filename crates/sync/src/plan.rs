@@ -117,7 +117,7 @@ impl Scene<'_> {
     ///
     /// Where nobody knows the plan it is the smallest: whoever gives rights of a larger one gives what isn't there, and
     /// the taker spends it.
-    fn limits(&self, snapshot: &Snapshot, told: Told) -> Limits {
+    pub(crate) fn limits(&self, snapshot: &Snapshot, told: Told) -> Limits {
         let smallest = || self.policy.tiers().first().copied();
         self.known_limits(snapshot, told)
             .or_else(smallest)
@@ -130,7 +130,7 @@ impl Scene<'_> {
         self.known_limits(snapshot, told).filter(|_| by_plan)
     }
 
-    fn rule(&self, limits: Limits) -> Arc<Rule> {
+    pub(crate) fn rule(&self, limits: Limits) -> Arc<Rule> {
         Arc::new(self.regime.rule(self.policy, limits))
     }
 

@@ -3,6 +3,7 @@
 use crate::plan::{Scene, Told, is_traded};
 use crate::transport::Share;
 use apportion_core::key::SubjectHash;
+use apportion_core::meter::Settled;
 use apportion_core::schedule::{MICRO, PPB};
 use apportion_core::{Algorithm, Policy, Regime, StoreMs};
 use apportion_store::{MeterId, Snapshot};
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// What `regime`'s region has of the budget of `id`, in units of the limit, by what its store said at `now`.
 ///
-/// Where the limit depends on the plan, it is that of the last request here. Of what isn't shared between regions: nothing.
+/// Where the limit depends on the plan, it is that of the last request here. Slots are each region's own.
 pub fn share_of(
     regime: &Regime,
     policy: &Policy,
@@ -19,9 +20,6 @@ pub fn share_of(
     snapshot: &Snapshot,
     now: StoreMs,
 ) -> Share {
-    if !is_traded(policy, id) {
-        return Share::default();
-    }
     let (fence, actors) = (regime.fence(), BTreeMap::new());
     let scene = Scene {
         regime,
@@ -48,6 +46,20 @@ pub fn share_of(
             used: window.used as f64,
             as_of: now,
         };
+    }
+    if let Algorithm::Concurrency { .. } = policy.algorithm {
+        let rule = scene.rule(scene.limits(snapshot, told));
+        let settled = Settled::new(snapshot.meter.as_ref(), None, &rule, None, &fence, now);
+        return Share {
+            base: rule.limits.limit as f64,
+            in_force: settled.of as f64,
+            used: settled.counted() as f64,
+            as_of: now,
+            ..Share::default()
+        };
+    }
+    if !is_traded(policy, id) {
+        return Share::default();
     }
     let loan = scene.loan_now(snapshot, told);
     let units = |ppb: u64| loan.rule.limits.limit as f64 * ppb as f64 / PPB as f64;

@@ -215,13 +215,13 @@ async fn bad_input_is_a_400_that_names_the_field_and_asks_the_limiter_nothing() 
         (
             &cost("0"),
             "cost",
-            "expected a whole number from 1 to 9007199254740991, found 0",
+            "expected a whole number from 1 to 9007199254, found 0",
         ),
         (&cost("-1"), "cost", "found -1"),
         (&cost("1.5"), "cost", "found 1.5"),
         (&cost("\"1\""), "cost", "found a string"),
         (&cost("null"), "cost", "found null"),
-        (&cost("9007199254740992"), "cost", "found 9007199254740992"),
+        (&cost("9007199255"), "cost", "found 9007199255"),
         (
             &cost("9223372036854775808"),
             "cost",

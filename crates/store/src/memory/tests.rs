@@ -4,7 +4,7 @@ use apportion_core::Key;
 use apportion_core::fence::{Missing, Span};
 use apportion_core::meter::{Member, Rule};
 use apportion_core::schedule::{MICRO, PPB, Shares};
-use apportion_core::{Algorithm, Limits};
+use apportion_core::{Algorithm, Limits, Period};
 
 const NOW: StoreMs = StoreMs(1_000_000);
 
@@ -214,6 +214,49 @@ fn so_many_keys_are_new_in_a_second_and_known_ones_go_on() {
         "each policy for itself"
     );
     assert!(run(&mut memory, NOW.plus(NEWCOMERS_MS), third).admitted);
+}
+
+#[test]
+fn who_was_here_in_the_window_before_is_not_new_in_this_one_and_a_crowd_leaves_nothing() {
+    let mut memory = begun();
+    let of = |key: &str| {
+        let window = Rule {
+            algorithm: Algorithm::FixedWindow {
+                period: Period::every(10_000),
+            },
+            part: Part::Base {
+                units: 10,
+                from: StoreMs(0),
+            },
+            ..(*charge(key).rule).clone()
+        };
+        Charge {
+            rule: Arc::new(window),
+            cost: 1,
+            usage_ms: Some(1_000),
+            newcomers_max: Some(1),
+            ..charge(key)
+        }
+    };
+    let ask = |memory: &mut Memory, key: &str, now| {
+        run(memory, now, decide_as(Mode::Charge, vec![of(key)], None))
+    };
+    let next = NOW.plus(10_000);
+    assert!(ask(&mut memory, "api@1:a", NOW).admitted);
+    assert!(ask(&mut memory, "api@1:b", NOW.plus(1_000)).admitted);
+    for known in ["api@1:a", "api@1:b"] {
+        assert!(ask(&mut memory, known, next).admitted, "{known}");
+    }
+    assert!(ask(&mut memory, "api@1:c", next).admitted);
+    assert!(ask(&mut memory, "api@1:d", next).answers[0].crowded);
+    let id = MeterId {
+        key: Key::parse("api@1:d").unwrap(),
+        label: of("api@1:d").rule.label(next),
+    };
+    let Ok(Reply::Snapshots { snapshots, .. }) = memory.apply(next, read(&id)) else {
+        panic!("it is attached");
+    };
+    assert_eq!((&snapshots[0].meter, &snapshots[0].traded), (&None, &None));
 }
 
 #[test]

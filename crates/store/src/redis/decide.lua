@@ -1,7 +1,5 @@
 -- Requests, each decided as one: all of its charges or none. They are decided in order, and each by itself: one that
 -- meets something unreadable, or that the server won't write, takes no other with it.
---
---
 -- This is the whole of it; `fast.lua` decides what is plain without it.
 
 -- === members of a pool, as core::meter::pool has them ===
@@ -145,7 +143,12 @@ local function ask(i, mode)
     local most = A[i + 1]
     s.newcomers = A[i] .. '#' .. floor(now / NEWCOMERS_MS)
     i = i + 2
-    if cost > 0 and not s.exists then
+    -- Who was here in the window before isn't new in this one.
+    s.is_new = not s.exists
+    if s.is_new and label and label > 0 then
+      s.is_new = call('EXISTS', base .. key .. '#' .. (label - 1)) == 0
+    end
+    if cost > 0 and s.is_new then
       local found = read('GET', s.newcomers)
       s.crowded = (found and (tonumber(found) or garbage(s.newcomers)) or 0) >= most
       fits = not s.crowded
@@ -179,7 +182,8 @@ end
 -- Counts what was asked for, and what came of it.
 local function count(s, mode, charged)
   local attempts, refused = s.denied, s.denied
-  if mode ~= NOTE then
+  -- Of a key that there is no room for nothing is kept.
+  if mode ~= NOTE and not s.crowded then
     attempts = attempts + s.units
     if not s.fits then
       refused = refused + s.units
@@ -255,7 +259,7 @@ local function decide(i)
         end
       end
       write_meter(s)
-      if s.newcomers and not s.exists then
+      if s.newcomers and s.is_new then
         call('INCR', s.newcomers)
         expire_rest(s.newcomers, now + 2 * NEWCOMERS_MS)
       end

@@ -39,6 +39,8 @@ pub(crate) struct LoanNow {
     pub(crate) of: u64,
     pub(crate) used: u64,
     pub(crate) fresh: bool,
+    /// It gives nothing yet, whatever its share: nothing is borrowed for it.
+    blocked: bool,
     /// No loan of a window ends while a plan is carried out. If one did, a share could be lowered unseen: at the swap it
     /// would look raised.
     steady: bool,
@@ -93,6 +95,7 @@ impl Scene<'_> {
             of: settled.of,
             used,
             fresh: snapshot.meter.is_none(),
+            blocked: settled.is_blocked(),
             steady: !is_window || !loans.borrowed.iter().any(ends),
             rule,
             loans,
@@ -123,6 +126,9 @@ pub(super) fn survey(
         seen: track.limits,
     };
     let now = scene.loan_now(snapshot, told);
+    if now.blocked {
+        return plan;
+    }
     let refusing = track.is_refusing(scene.mono);
     let mut need = match track.demand() {
         Some(demand) => demand::need_ppb(demand.planned(false), now.rule.rate()),
@@ -249,7 +255,7 @@ pub(super) fn answer(
     for (_, grant) in said
         .grants
         .iter()
-        .filter(|(k, g)| k == key && g.by == *from)
+        .filter(|(k, g)| !now.blocked && k == key && g.by == *from)
     {
         let taken = loans
             .clone()

@@ -5,6 +5,7 @@ mod sliding;
 use super::*;
 use crate::message::Ask;
 use apportion_core::allotment::{Loans, RowSeen, Timing, Transfers};
+use apportion_core::fence::Missing;
 use apportion_core::fence::Span;
 use apportion_core::lives::{OnEmpty, RegionState};
 use apportion_core::meter::Meter;
@@ -174,6 +175,26 @@ fn after(plan: &Plan) -> Option<Traded> {
         allotment: swap.allotment.clone(),
         attempts: 0,
     })
+}
+
+#[test]
+fn a_window_that_gives_nothing_yet_borrows_nothing() {
+    let mut here = here();
+    let id = here.id("log");
+    let asked = |here: &Here| {
+        let mut track = Track::new(0, 2_000);
+        track.refused(0);
+        let plan = survey(
+            &here.scene(&id, 0),
+            &mut track,
+            &nothing(),
+            Occasion::Urgent,
+        );
+        plan.tell.values().map(|t| t.asks.len()).sum::<usize>()
+    };
+    assert_eq!(asked(&here), 2, "as long as it could use it");
+    here.fence.missing = Missing::EmptyAt(NOW.minus(1_000));
+    assert_eq!(asked(&here), 0);
 }
 
 #[test]
