@@ -122,7 +122,9 @@ fn merge(grants: &[Grant], asked_at: StoreMs) -> Grant {
 impl Loans {
     /// These loans as they stand at `now` in `epoch`. What an older epoch borrowed is dropped, and what it lent is
     /// covered by counting all as lent.
-    pub fn at(mut self, epoch: Epoch, now: StoreMs) -> Self {
+    ///
+    /// `linger_ms`: for how long a credit that is over is remembered, so that its lender can be told so.
+    pub fn at(mut self, epoch: Epoch, now: StoreMs, linger_ms: u64) -> Self {
         if self.epoch != epoch {
             return Self {
                 epoch,
@@ -134,7 +136,8 @@ impl Loans {
         }
         self.lent.retain(|d| !d.grants.is_empty());
         // A stamp is remembered for a span longer than it is good for: a small step back mustn't revive its grant.
-        self.borrowed.retain(|c| c.until.plus(SPAN_MS) > now);
+        self.borrowed
+            .retain(|c| c.until.plus(SPAN_MS + linger_ms) > now);
         self
     }
 
@@ -224,13 +227,17 @@ impl Loans {
     }
 
     /// When the last of these loans is over on our clock.
-    pub fn ends_at(&self) -> StoreMs {
+    pub fn ends_at(&self, linger_ms: u64) -> StoreMs {
         let reclaims = self
             .lent
             .iter()
             .flat_map(|d| d.grants.iter().map(|g| g.reclaim_at));
         reclaims
-            .chain(self.borrowed.iter().map(|c| c.until.plus(SPAN_MS)))
+            .chain(
+                self.borrowed
+                    .iter()
+                    .map(|c| c.until.plus(SPAN_MS + linger_ms)),
+            )
             .max()
             .unwrap_or_default()
     }
@@ -330,13 +337,19 @@ impl Loans {
     }
 
     /// What we can state to each of our lenders, from what is on record.
-    pub fn statements(&self, us: &Actor) -> Vec<Statement> {
+    ///
+    /// Nothing is kept of a credit that is over, and has been for longer than a step back of the clock that nobody sees.
+    pub fn statements(&self, us: &Actor, now: StoreMs) -> Vec<Statement> {
         let state = |c: &Credit| Statement {
             by: us.clone(),
             epoch: self.epoch,
             to: c.from.clone(),
             up_to: c.seen,
-            keep_ppb: c.amount_ppb,
+            keep_ppb: if c.until.plus(SPAN_MS) > now {
+                c.amount_ppb
+            } else {
+                0
+            },
         };
         self.borrowed.iter().map(state).collect()
     }

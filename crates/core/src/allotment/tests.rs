@@ -213,7 +213,7 @@ fn what_was_returned_is_never_used_again() {
         BASE / 4,
         "it lowers its own share first"
     );
-    let statement = credits.statements(&b).remove(0);
+    let statement = credits.statements(&b, StoreMs(0)).remove(0);
     assert_eq!(
         (statement.up_to, statement.keep_ppb),
         (StoreMs(100), BASE / 4)
@@ -226,7 +226,7 @@ fn what_was_returned_is_never_used_again() {
         "the grant came twice"
     );
     // The stamp outlives its term by a span: a small step back doesn't make the grant new.
-    let later = credits.at(Epoch(1), StoreMs(100 + TERM + SPAN_MS - 1));
+    let later = credits.at(Epoch(1), StoreMs(100 + TERM + SPAN_MS - 1), 0);
     assert_eq!(
         later.take_up(&grant, TIMING, &b, StoreMs(100 + TERM - 1)),
         None
@@ -286,7 +286,7 @@ fn a_new_epoch_has_borrowed_nothing_and_counts_all_as_lent() {
     let credits = credits
         .take_up(&grant, TIMING, &b, StoreMs(150))
         .expect("it is fresh");
-    let credits = credits.at(Epoch(2), StoreMs(200));
+    let credits = credits.at(Epoch(2), StoreMs(200), 0);
     assert!(credits.is_empty());
     let lent_all = Some(LentAll {
         until: StoreMs(1_000),

@@ -71,7 +71,6 @@ fn looks_like_email(value: &str) -> bool {
             .unwrap_or_default();
         before.is_some_and(|c| !c.is_ascii_whitespace())
             && !host.is_empty()
-            && top.len() >= 2
             && top.starts_with(|c: char| !c.is_ascii_digit())
     })
 }

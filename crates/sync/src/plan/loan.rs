@@ -49,8 +49,17 @@ pub(crate) struct LoanNow {
 impl Scene<'_> {
     fn loan_swap(&self, snapshot: &Snapshot, rule: &Arc<Rule>, loans: Loans) -> Swap {
         let terms = self.regime.loan_terms(self.policy, &loans, self.now);
-        let keep = loans.ends_at().max(self.now);
+        let keep = loans.ends_at(self.linger_ms()).max(self.now);
         self.swap(snapshot, rule, terms, Allotment::Loans(loans), keep)
+    }
+
+    /// How long a loan that is over is remembered: until no window counts on it any more, so that its lender can be told,
+    /// where that is worth a word every round.
+    fn linger_ms(&self) -> u64 {
+        match self.policy.algorithm.counts_ms() {
+            counts_ms @ 1..=KEPT_UP_MS => counts_ms + SPAN_MS,
+            _ => 0,
+        }
     }
 
     /// The share in force with these loans, in parts per billion.
@@ -69,7 +78,7 @@ impl Scene<'_> {
                 ..Loans::default()
             },
         };
-        let loans = loans.at(self.regime.state.epoch, self.now);
+        let loans = loans.at(self.regime.state.epoch, self.now, self.linger_ms());
         let (base, _) = self.regime.base_and_floor(self.policy);
         let share = self.share_with(&loans);
         let rule = self.rule(self.limits(snapshot, told));
@@ -155,7 +164,7 @@ pub(super) fn survey(
     }
     let is_true = now.least <= scene.share_with(&loans);
     if is_true && (plan.swap.is_some() || occasion == Occasion::Round) {
-        for statement in loans.statements(&scene.us()) {
+        for statement in loans.statements(&scene.us(), scene.now) {
             let to = statement.to.region.clone();
             plan.to(&to)
                 .statements
@@ -309,7 +318,7 @@ pub(super) fn answer(
     if loans != now.loans {
         let kept_less = loans.borrowed_at(scene.now) < now.loans.borrowed_at(scene.now);
         if kept_less && now.least <= scene.share_with(&loans) {
-            for statement in loans.statements(&us).into_iter().filter(|s| s.to == *from) {
+            for statement in loans.statements(&us, scene.now).into_iter().filter(|s| s.to == *from) {
                 plan.to(&from.region)
                     .statements
                     .push((key.clone(), statement));

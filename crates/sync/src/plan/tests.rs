@@ -512,8 +512,13 @@ fn borrowed(here: &Here, id: &MeterId, snapshot: Snapshot, since: StoreMs) -> Sn
         grants: vec![(id.key.clone(), grant)],
         ..Trade::default()
     };
+    let fence = Fence {
+        span: Span::after(since),
+        ..here.fence
+    };
     let scene = Scene {
         now: since.plus(1),
+        fence: &fence,
         ..here.scene(id, 0)
     };
     let mut track = Track::new(0, 2_000);
@@ -580,6 +585,25 @@ fn who_counts_more_than_its_share_lends_nothing_and_says_nothing_of_what_it_gave
     };
     let plan = survey(&scene, &mut idle(), &known, Occasion::Round);
     assert_eq!(plan.tell[&here.peers[0]].statements.len(), 1);
+}
+
+#[test]
+fn a_loan_that_is_over_is_given_up_once_no_window_counts_on_it() {
+    let here = here();
+    let id = here.id("log");
+    let told = |counted: u64, ago_ms: u64| {
+        let known = borrowed(&here, &id, logged(counted), NOW.minus(ago_ms));
+        let plan = survey(&here.scene(&id, 3_000), &mut idle(), &known, Occasion::Round);
+        let told = plan.tell.get(&here.peers[0])?;
+        told.statements.first().map(|(_, s)| s.keep_ppb)
+    };
+    let term = 10_000;
+    assert_eq!(told(31, term + 5_000), None, "its window still counts on it");
+    assert_eq!(told(30, term + 5_000), Some(0));
+    // A step back of the clock that nobody sees could still revive it.
+    assert_eq!(told(30, term + 4_999), Some(333_333_333));
+    assert_eq!(told(30, term + 60_000 + 9_999), Some(0));
+    assert_eq!(told(30, term + 60_000 + 10_000), None, "it is forgotten");
 }
 
 #[test]
