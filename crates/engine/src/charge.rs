@@ -30,6 +30,8 @@ pub(crate) struct Round {
     pub(crate) id: u64,
     /// All that was said is what a request of the same name was told before.
     pub(crate) replayed: bool,
+    /// Holds may be laid still that should have been put back: they will count as spent.
+    pub(crate) in_doubt: bool,
     /// When the store was asked.
     pub(crate) asked: Asked,
 }
@@ -62,6 +64,7 @@ impl<S: Store> Engine<S> {
             held: Vec::new(),
             id: rand::random::<u64>() >> HOLD_ID_SHIFT,
             replayed: false,
+            in_doubt: false,
             asked: self.shared.denied.ask(),
         };
         if plan.groups.len() > 1 && !plan.peek {
@@ -130,6 +133,7 @@ impl<S: Store> Engine<S> {
             then.extend(recall(plan, prepared, round.id).map(Op::Decide));
         }
         let (returned, then) = self.end(plan, prepared, &held, release, then).await;
+        round.in_doubt = release && returned.iter().any(Vec::is_empty);
         if !round.replayed {
             for (held, returned) in held.iter().zip(&returned) {
                 round.said[held.group].put_back(returned.clone(), release);
@@ -180,9 +184,10 @@ impl<S: Store> Engine<S> {
         said
     }
 
-    /// Puts back what a round left held when it was turned away.
-    pub(crate) async fn let_go(&self, plan: &Plan, prepared: &Prepared, held: &[Held]) {
-        self.end(plan, prepared, held, true, Vec::new()).await;
+    /// Puts back what a round left held when it was turned away; false where some of it may be held still.
+    pub(crate) async fn let_go(&self, plan: &Plan, prepared: &Prepared, held: &[Held]) -> bool {
+        let (returned, _) = self.end(plan, prepared, held, true, Vec::new()).await;
+        !returned.iter().any(Vec::is_empty)
     }
 
     /// Ends holds; says of each which charges it found. In the same call goes what is to be asked `then`.

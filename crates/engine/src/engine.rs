@@ -187,9 +187,10 @@ impl<S> Engine<S> {
             .iter()
             .enumerate()
             .all(|(g, s)| self.passes(plan, g, s));
-        let unknown = said
-            .iter()
-            .any(|s| matches!(s, Said::Failed(error) if error.outcome_unknown()));
+        let unknown = round.in_doubt
+            || said
+                .iter()
+                .any(|s| matches!(s, Said::Failed(error) if error.outcome_unknown()));
         let mut limits = Vec::with_capacity(plan.matched.len());
         let mut slots = Vec::new();
         for matched in &plan.matched {
@@ -272,6 +273,7 @@ impl<S: Store> Engine<S> {
     pub async fn check(&self, request: CheckRequest) -> Result<Decision, CheckError> {
         let mut held = Vec::new();
         let mut may_ask_again = true;
+        let mut in_doubt = false;
         loop {
             let plan = Plan::new(self.policies(), &request)?;
             if plan.matched.is_empty() {
@@ -281,11 +283,11 @@ impl<S: Store> Engine<S> {
                 Ok(prepared) => prepared,
                 Err(error) => return self.without_store(&plan, &error),
             };
-            self.let_go(&plan, &prepared, &held).await;
+            in_doubt |= !self.let_go(&plan, &prepared, &held).await;
             if let Some(refusal) = self.refuse(&plan, &prepared) {
                 return Ok(refusal);
             }
-            let round = self.decide(&plan, &prepared).await;
+            let mut round = self.decide(&plan, &prepared).await;
             if may_ask_again
                 && round.turned_away().is_some()
                 && self.regime_changes(prepared.regime()).await
@@ -294,7 +296,8 @@ impl<S: Store> Engine<S> {
                 held = round.held;
                 continue;
             }
-            self.let_go(&plan, &prepared, &round.held).await;
+            in_doubt |= !self.let_go(&plan, &prepared, &round.held).await;
+            round.in_doubt |= in_doubt;
             return self.conclude(&plan, &prepared, &round);
         }
     }

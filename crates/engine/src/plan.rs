@@ -165,9 +165,14 @@ impl Plan {
         let limits = policy.limits_of(&request.attributes);
         let standing = policy.standing_of(request.priority.as_deref());
         let capacity = limits.capacity(&policy.algorithm);
-        if request.cost > capacity && !policy.shadow && standing != Standing::Exempt {
+        let (most, of_class) = match standing {
+            Standing::Exempt => (u64::MAX, ""),
+            Standing::Leaves { ppm: 0 } => (capacity, ""),
+            Standing::Leaves { ppm } => (capacity - reserve(capacity, ppm), " for this priority"),
+        };
+        if request.cost > most && !policy.shadow {
             let message = format!(
-                "{} is above the capacity of policy {:?}, which is {capacity}",
+                "{} is above the capacity of policy {:?}{of_class}, which is {most}",
                 request.cost, policy.name
             );
             return Err(CheckError::invalid("cost", message));

@@ -212,6 +212,24 @@ async fn a_failed_end_changes_no_answer() {
 }
 
 #[tokio::test]
+async fn a_request_that_fails_with_holds_that_stay_says_that_it_may_have_been_charged() {
+    let unknown = async |last: Fault, end: Fault| {
+        let node = open("us-east", THREE).await;
+        node.store.fail([Fault::None, last, end]);
+        let check = crate::testing::ask("acme", 4);
+        match node.engine.check(check).await {
+            Err(CheckError::StoreUnavailable {
+                outcome_unknown, ..
+            }) => outcome_unknown,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(!unknown(Fault::NotSent(0), Fault::None).await);
+    assert!(unknown(Fault::NotSent(0), Fault::NotSent(0)).await);
+    assert!(unknown(Fault::NotSent(0), Fault::Lost(0)).await);
+}
+
+#[tokio::test]
 async fn a_hold_that_expires_on_the_way_is_spent_and_the_request_may_pass() {
     let node = open("us-east", THREE).await;
     node.store

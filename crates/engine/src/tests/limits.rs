@@ -146,6 +146,15 @@ async fn a_class_leaves_its_part_to_those_before_it() {
 }
 
 #[tokio::test]
+async fn a_cost_that_a_class_can_never_pay_is_told_so() {
+    let node = open_with("us-east", changed(&bucket(), with_classes)).await;
+    assert!(node.engine.check(ask_as("acme", 5, "batch")).await.is_ok());
+    let error = node.engine.check(ask_as("acme", 6, "batch")).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("for this priority, which is 5"), "{error}");
+}
+
+#[tokio::test]
 async fn an_exempt_class_is_neither_refused_nor_charged() {
     let mut node = open_with("us-east", changed(&bucket(), with_classes)).await;
     node.check("acme", 9).await;

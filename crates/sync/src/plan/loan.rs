@@ -318,7 +318,11 @@ pub(super) fn answer(
     if loans != now.loans {
         let kept_less = loans.borrowed_at(scene.now) < now.loans.borrowed_at(scene.now);
         if kept_less && now.least <= scene.share_with(&loans) {
-            for statement in loans.statements(&us, scene.now).into_iter().filter(|s| s.to == *from) {
+            for statement in loans
+                .statements(&us, scene.now)
+                .into_iter()
+                .filter(|s| s.to == *from)
+            {
                 plan.to(&from.region)
                     .statements
                     .push((key.clone(), statement));

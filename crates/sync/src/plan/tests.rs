@@ -593,12 +593,21 @@ fn a_loan_that_is_over_is_given_up_once_no_window_counts_on_it() {
     let id = here.id("log");
     let told = |counted: u64, ago_ms: u64| {
         let known = borrowed(&here, &id, logged(counted), NOW.minus(ago_ms));
-        let plan = survey(&here.scene(&id, 3_000), &mut idle(), &known, Occasion::Round);
+        let plan = survey(
+            &here.scene(&id, 3_000),
+            &mut idle(),
+            &known,
+            Occasion::Round,
+        );
         let told = plan.tell.get(&here.peers[0])?;
         told.statements.first().map(|(_, s)| s.keep_ppb)
     };
     let term = 10_000;
-    assert_eq!(told(31, term + 5_000), None, "its window still counts on it");
+    assert_eq!(
+        told(31, term + 5_000),
+        None,
+        "its window still counts on it"
+    );
     assert_eq!(told(30, term + 5_000), Some(0));
     // A step back of the clock that nobody sees could still revive it.
     assert_eq!(told(30, term + 4_999), Some(333_333_333));
