@@ -3,7 +3,7 @@
 use super::*;
 use apportion_core::meter::Member;
 use apportion_core::policy::{Class, Plans, PoolMembers, Standing};
-use apportion_core::{Algorithm, Limits};
+use apportion_core::{Algorithm, Limits, Region};
 use apportion_store::{Charge, Op};
 
 fn limits(limit: u64, burst: u64) -> Limits {
@@ -248,22 +248,17 @@ async fn a_log_that_may_borrow_waits_for_one_interval_at_most() {
 }
 
 #[tokio::test]
-async fn what_no_time_brings_is_asked_for_again_when_all_is_there() {
-    let policies = changed(WINDOW, |policy| {
+async fn what_takes_another_share_is_asked_for_again_with_the_next_round() {
+    let two = WINDOW.replace("[\"us-east\"]", "[\"us-east\", \"eu-west\"]");
+    let policies = changed(&two, |policy| {
         policy.algorithm = log();
-        with_classes(policy);
+        policy.weights.insert(Region::new("eu-west"), 1);
     });
     let node = open_with("us-east", policies).await.forgetful();
-    let never = async || {
-        node.engine
-            .check(ask_as("acme", 51, "batch"))
-            .await
-            .unwrap()
-    };
-    assert_eq!(never().await.limits[0].retry_after_ms, INTERVAL_MS);
-    node.check("acme", 1).await;
-    node.advance(20_000);
-    assert_eq!(never().await.limits[0].retry_after_ms, 40_000);
+    let decision = node.check("acme", 51).await;
+    assert_eq!(outcomes(&decision), [Outcome::Refused]);
+    assert_eq!(decision.limits[0].remaining, 50);
+    assert_eq!(decision.limits[0].retry_after_ms, INTERVAL_MS);
 }
 
 #[tokio::test]
