@@ -433,7 +433,7 @@ fn nothing_that_is_not_safe_to_show_is_in_the_store_or_the_metrics() {
 #[test]
 fn three_rules_on_one_key_are_one_round_trip_and_rules_of_other_routes_are_their_own() {
     let mut region = Region::with(StoreKind::Redis, HIERARCHY, "/checkout");
-    let mut calls = |region: &mut Region| -> u64 {
+    let calls = |region: &mut Region| -> u64 {
         let redis = region.cluster.redis("solo").unwrap();
         let stats = redis.command(&["INFO", "commandstats"]).unwrap();
         let line = stats
