@@ -85,3 +85,39 @@ async fn what_is_kept_of_a_request_and_can_not_be_read_admits_nothing() {
     let answer = store.one(named_request(fence, 7)).await;
     assert!(matches!(answer, Err(StoreError::Rejected(_))), "{answer:?}");
 }
+
+#[tokio::test]
+async fn who_was_here_in_the_window_before_is_not_new_in_this_one() {
+    let server = Server::start();
+    let store = server.store();
+    let fence = begin(&store, record(1)).await;
+    let per_ms = 400;
+    let window = apportion_core::meter::Rule {
+        algorithm: apportion_core::Algorithm::FixedWindow {
+            period: apportion_core::Period::every(per_ms),
+        },
+        part: apportion_core::meter::Part::Base {
+            units: 1_000_000,
+            from: StoreMs(0),
+        },
+        ..bucket_rule(1_000_000, 1_000, 1_000_000)
+    };
+    let mut known = charge(&key("api@1:known"), window, 1);
+    known.newcomers_max = Some(1);
+    let (mut last, mut windows) = (None, 0);
+    while windows < 8 {
+        let told = decided(
+            store
+                .one(decide(fence, Mode::Charge, vec![known.clone()]))
+                .await,
+        );
+        let label = told.now.0 / per_ms;
+        // After a stall of a whole window it would be new.
+        if last.is_some_and(|last| label <= last + 1) {
+            assert!(!told.answers[0].crowded);
+        }
+        windows += u32::from(last.is_some_and(|last| label > last));
+        last = (!told.answers[0].crowded).then_some(label);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
