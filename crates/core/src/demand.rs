@@ -1,36 +1,84 @@
-//! Dividing a budget by demand: what a region keeps, what it can spare, and what each asker gets of that.
+//! How much is asked for, and the share that serves it.
 //!
-//! Pure arithmetic over base shares, demands and floors. Base shares are the weights, so a region is owed the lesser
-//! of its base and its need; what that leaves over goes to those who need more, by weighted max-min.
+//! Demand is measured in attempts, admitted or not: a small share would otherwise breed a smaller one. Pure arithmetic
+//! over counts and moments; [`division`](crate::division) deals the budget.
 
 use crate::schedule::{MICRO, PPB, Rate};
 
-/// A share is asked for with so much headroom over the demand, in parts per hundred.
-const HEADROOM_PERCENT: u64 = 125;
+/// A share has so much room above the demand, in parts per thousand: at most, and where the budget is scarce.
+const HEADROOM_PERMILLE: std::ops::RangeInclusive<u64> = 1_020..=1_250;
 /// The part of its base that a region never lends, so that new traffic is served at once, in parts per hundred.
 const FLOOR_PERCENT: u64 = 2;
 /// Rights of a window are moved for the demand of so long.
 pub const WINDOW_HORIZON_MS: u64 = 10_000;
+/// A change is believed once the counts before and after it are so many standard deviations apart, squared: three and a
+/// half.
+const UNLIKE_SIGMAS_SQUARED: f64 = 12.0;
+/// Less than this isn't looked at by itself: callers come in clusters.
+const LEAST_MS: u64 = 100;
 
-/// Units asked for in each second, in micro-units, admitted or not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Demand {
-    /// Over the last moments.
-    pub fast: u64,
-    /// Over a time in which the budget would have admitted several requests.
-    pub slow: u64,
+/// What a counter of attempts said at a moment of a node's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    pub at_ms: u64,
+    pub units: u64,
 }
 
-impl Demand {
-    /// What to plan for: rising demand counts at once, falling demand after a while; at once too where somebody else
-    /// is being refused.
-    pub fn planned(&self, other_refuses: bool) -> u64 {
-        if other_refuses {
-            self.fast
-        } else {
-            self.fast.max(self.slow)
+/// The sample at which demand last changed: counts since then are unlike those before it. `None` while all are alike.
+///
+/// Requests that come independently of each other differ from time to time by the square root of their number. So a
+/// demand of 150 a second that stops is noticed within 130 ms, one of 10 a second within two seconds, and one that goes on
+/// as it was hardly ever.
+pub fn changed_at(samples: &[Sample]) -> Option<usize> {
+    let (first, last) = (samples.first()?, samples.last()?);
+    let mut most = (UNLIKE_SIGMAS_SQUARED, None);
+    for (i, at) in samples.iter().enumerate() {
+        let (before_ms, after_ms) = (at.at_ms - first.at_ms, last.at_ms - at.at_ms);
+        if before_ms < LEAST_MS || after_ms < LEAST_MS {
+            continue;
+        }
+        let unlike = unlike(
+            (at.units - first.units, before_ms),
+            (last.units - at.units, after_ms),
+        );
+        if unlike > most.0 {
+            most = (unlike, Some(i));
         }
     }
+    most.1
+}
+
+/// The square of how many standard deviations two counts over two times are apart, were their rate the same.
+fn unlike((units_a, ms_a): (u64, u64), (units_b, ms_b): (u64, u64)) -> f64 {
+    let (a, b) = (units_a as f64, units_b as f64);
+    let (of_a, of_b) = (ms_a as f64, ms_b as f64);
+    // A unit and a half is taken off, since small counts aren't distributed normally.
+    let apart = (b * of_a - a * of_b).abs() - 1.5 * (of_a + of_b);
+    if apart <= 0.0 {
+        return 0.0;
+    }
+    apart * apart / ((a + b) * of_a * of_b)
+}
+
+/// Units asked for in each second between two samples, in micro-units.
+pub fn per_second(from: Sample, to: Sample) -> u64 {
+    let units = u128::from(to.units - from.units) * u128::from(MICRO) * 1_000;
+    let ms = u128::from((to.at_ms - from.at_ms).max(1));
+    u64::try_from(units / ms).unwrap_or(u64::MAX)
+}
+
+/// The room above their demand that all regions can have alike, in parts per thousand of it. `total_ppb`: the demands of
+/// all, in parts per billion of the budget.
+pub fn headroom_permille(total_ppb: u64) -> u64 {
+    let alike = u128::from(PPB) * 1_000 / u128::from(total_ppb.max(1));
+    let (least, most) = HEADROOM_PERMILLE.into_inner();
+    u64::try_from(alike).unwrap_or(u64::MAX).clamp(least, most)
+}
+
+/// `demand` and the room above it.
+pub fn with_headroom(demand: u64, permille: u64) -> u64 {
+    let wanted = u128::from(demand) * u128::from(permille) / 1_000;
+    u64::try_from(wanted).unwrap_or(u64::MAX)
 }
 
 /// The part of a base of `base_ppb` that is never lent. None where its part of the burst would not hold one unit: a
@@ -55,57 +103,18 @@ pub fn least_ppb(part: u64, whole: u64) -> u64 {
     u64::try_from(ppb).unwrap_or(u64::MAX)
 }
 
-/// The share that serves `demand`, with headroom, at most the whole.
-pub fn need_ppb(demand: u64, rate: Rate) -> u64 {
-    let wanted = u128::from(demand)
-        * u128::from(HEADROOM_PERCENT)
-        * u128::from(PPB)
-        * u128::from(rate.per_ms);
-    let whole = u128::from(rate.limit) * u128::from(MICRO) * 1_000 * 100;
-    u64::try_from(wanted / whole.max(1))
-        .unwrap_or(u64::MAX)
-        .min(PPB)
+/// A demand of `per_second` micro-units as a part of the budget, in parts per billion. May be more than the whole.
+pub fn demand_ppb(per_second: u64, rate: Rate) -> u64 {
+    let demand = u128::from(per_second) * u128::from(PPB) * u128::from(rate.per_ms);
+    let whole = u128::from(rate.limit) * u128::from(MICRO) * 1_000;
+    u64::try_from(demand / whole.max(1)).unwrap_or(u64::MAX)
 }
 
-/// The units that serve `demand` for `ms`, with headroom.
-pub fn need_units(demand: u64, ms: u64) -> u64 {
-    let units = u128::from(demand) * u128::from(HEADROOM_PERCENT) * u128::from(ms)
-        / (100 * 1_000 * u128::from(MICRO));
+/// The units that serve a demand of `per_second` micro-units for `ms`, with the most headroom.
+pub fn need_units(per_second: u64, ms: u64) -> u64 {
+    let demand = u128::from(per_second) * u128::from(ms);
+    let units = demand * u128::from(*HEADROOM_PERMILLE.end()) / (1_000 * 1_000 * u128::from(MICRO));
     u64::try_from(units).unwrap_or(u64::MAX)
-}
-
-/// Weighted max-min: `total` dealt to wants by weight, nobody more than its want, and nobody less than another of
-/// the same weight unless its want is served.
-///
-/// Whole units; what rounding leaves over goes to the first in order whose want isn't served. A weight of 0 counts as 1,
-/// so that what nobody else wants isn't wasted.
-pub fn max_min(total: u64, asks: &[(u64, u64)]) -> Vec<u64> {
-    let mut given = vec![0u64; asks.len()];
-    let mut left = total;
-    loop {
-        let open: Vec<usize> = (0..asks.len()).filter(|&i| given[i] < asks[i].1).collect();
-        let weight = |i: usize| u128::from(asks[i].0.max(1));
-        let weights: u128 = open.iter().map(|&i| weight(i)).sum();
-        if open.is_empty() || left == 0 {
-            return given;
-        }
-        let round = left;
-        for &i in &open {
-            let part =
-                u64::try_from(u128::from(round) * weight(i) / weights).expect("a part of a u64");
-            let part = part.min(asks[i].1 - given[i]);
-            given[i] += part;
-            left -= part;
-        }
-        if left == round {
-            for &i in &open {
-                if left > 0 {
-                    given[i] += 1;
-                    left -= 1;
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -113,26 +122,6 @@ mod tests {
     use super::*;
     use crate::schedule::part_units;
     use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn max_min_wastes_nothing_and_gives_nobody_more_than_it_wants(
-            total in 0..10_000u64,
-            asks in prop::collection::vec((0..5u64, 0..5_000u64), 0..8),
-        ) {
-            let given = max_min(total, &asks);
-            prop_assert!(given.iter().zip(&asks).all(|(g, a)| *g <= a.1));
-            let wanted: u64 = asks.iter().map(|a| a.1).sum();
-            prop_assert_eq!(given.iter().sum::<u64>(), total.min(wanted));
-            for (i, a) in asks.iter().enumerate() {
-                for (j, b) in asks.iter().enumerate() {
-                    if a.0 == b.0 && given[i] + 1 < given[j] {
-                        prop_assert_eq!(given[i], a.1, "{} has less than {} and isn't served", i, j);
-                    }
-                }
-            }
-        }
-    }
 
     proptest! {
         #[test]
@@ -159,14 +148,69 @@ mod tests {
     }
 
     #[test]
-    fn a_need_above_the_whole_is_the_whole() {
+    fn a_demand_is_told_as_a_part_of_the_budget_and_may_be_more_than_all_of_it() {
         let rate = Rate {
             limit: 600,
             per_ms: 60_000,
             burst: 60,
         };
-        assert_eq!(need_ppb(10 * MICRO, rate), PPB);
-        assert_eq!(need_ppb(4 * MICRO, rate), PPB / 2);
-        assert_eq!(need_ppb(0, rate), 0);
+        assert_eq!(demand_ppb(20 * MICRO, rate), 2 * PPB);
+        assert_eq!(demand_ppb(4 * MICRO, rate), PPB / 10 * 4);
+        assert_eq!(demand_ppb(0, rate), 0);
+    }
+
+    #[test]
+    fn room_is_alike_for_all_within_bounds() {
+        assert_eq!(headroom_permille(PPB / 10), 1_250, "there is plenty");
+        assert_eq!(headroom_permille(PPB / 10 * 9), 1_111);
+        assert_eq!(headroom_permille(2 * PPB), 1_020, "there isn't enough");
+        assert_eq!(headroom_permille(0), 1_250);
+    }
+
+    /// Counts at every `step_ms`, `units` more at each.
+    fn counted(samples: &mut Vec<Sample>, step_ms: u64, units: &[u64]) {
+        for more in units {
+            let last = samples.last().copied();
+            let last = last.unwrap_or(Sample { at_ms: 0, units: 0 });
+            samples.push(Sample {
+                at_ms: last.at_ms + step_ms,
+                units: last.units + more,
+            });
+        }
+    }
+
+    #[test]
+    fn a_demand_that_stops_is_noticed_soon_and_one_that_goes_on_is_not() {
+        let mut samples = Vec::new();
+        // 150 a second, as it comes.
+        counted(
+            &mut samples,
+            250,
+            &[37, 31, 44, 36, 40, 29, 38, 45, 35, 39, 34, 41],
+        );
+        assert_eq!(changed_at(&samples), None);
+        let stopped = samples.len() - 1;
+        counted(&mut samples, 130, &[0]);
+        assert_eq!(changed_at(&samples), Some(stopped));
+    }
+
+    #[test]
+    fn a_demand_that_begins_is_noticed_with_its_first_few_requests() {
+        let mut samples = Vec::new();
+        counted(&mut samples, 250, &[0; 20]);
+        let began = samples.len() - 1;
+        counted(&mut samples, 250, &[2]);
+        assert_eq!(changed_at(&samples), None, "two are chance");
+        samples.pop();
+        counted(&mut samples, 250, &[5]);
+        assert_eq!(changed_at(&samples), Some(began));
+    }
+
+    #[test]
+    fn a_slow_demand_needs_time_to_be_told_from_silence() {
+        let mut samples = Vec::new();
+        counted(&mut samples, 1_000, &[1; 15]);
+        counted(&mut samples, 4_000, &[0]);
+        assert_eq!(changed_at(&samples), None, "one a second: 4 s say little");
     }
 }

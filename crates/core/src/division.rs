@@ -1,5 +1,6 @@
 //! Dividing a budget over regions, in whole numbers, so that every region computes the same parts and the parts
-//! sum to the budget exactly.
+//! sum to the budget exactly: by weight alone ([`largest_remainder`], the base shares), and by what each needs of it
+//! ([`divide`], the shares that loans lead to).
 
 use crate::ids::Region;
 use std::cmp::Reverse;
@@ -25,6 +26,70 @@ pub fn largest_remainder(total: u64, weights: &[(Region, u64)]) -> BTreeMap<Regi
         "the parts are not the whole"
     );
     parts
+}
+
+/// What one region can claim of a budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Claim {
+    /// Its part by weight. Bases sum to the budget.
+    pub base: u64,
+    /// What it needs, room included.
+    pub want: u64,
+}
+
+/// Divides a budget by need: weighted max-min fairness, with the bases as weights. What is left over once every want is
+/// served goes to those that want less than their base, in proportion to what they leave.
+///
+/// The parts sum to the bases' sum. Nobody has more than it wants while another has less than it wants, but for one unit
+/// of rounding; and nobody has less than both its want and its base, so a region is never worse off for trading.
+pub fn divide<'a>(claims: &BTreeMap<&'a Region, Claim>) -> BTreeMap<&'a Region, u64> {
+    let total: u64 = claims.values().map(|c| c.base).sum();
+    let wants: Vec<(u64, u64)> = claims.values().map(|c| (c.base, c.want)).collect();
+    let mut parts = max_min(total, &wants);
+    let left_over = total - parts.iter().sum::<u64>();
+    let gaps: Vec<(u64, u64)> = claims
+        .values()
+        .map(|c| c.base.saturating_sub(c.want))
+        .map(|gap| (gap, gap))
+        .collect();
+    for (part, more) in parts.iter_mut().zip(max_min(left_over, &gaps)) {
+        *part += more;
+    }
+    claims.keys().copied().zip(parts).collect()
+}
+
+/// Weighted max-min: `total` dealt to wants by weight, nobody more than its want, and nobody less than another of
+/// the same weight unless its want is served.
+///
+/// Whole units; what rounding leaves over goes to the first in order whose want isn't served. A weight of 0 counts as 1,
+/// so that what nobody else wants isn't wasted.
+pub fn max_min(total: u64, asks: &[(u64, u64)]) -> Vec<u64> {
+    let mut given = vec![0u64; asks.len()];
+    let mut left = total;
+    loop {
+        let open: Vec<usize> = (0..asks.len()).filter(|&i| given[i] < asks[i].1).collect();
+        let weight = |i: usize| u128::from(asks[i].0.max(1));
+        let weights: u128 = open.iter().map(|&i| weight(i)).sum();
+        if open.is_empty() || left == 0 {
+            return given;
+        }
+        let round = left;
+        for &i in &open {
+            let part =
+                u64::try_from(u128::from(round) * weight(i) / weights).expect("a part of a u64");
+            let part = part.min(asks[i].1 - given[i]);
+            given[i] += part;
+            left -= part;
+        }
+        if left == round {
+            for &i in &open {
+                if left > 0 {
+                    given[i] += 1;
+                    left -= 1;
+                }
+            }
+        }
+    }
 }
 
 /// One region's part in [`largest_remainder`], without the others'; 0 for a region without a weight.
@@ -137,6 +202,83 @@ mod tests {
             for (region, part) in largest_remainder(total, &weights) {
                 prop_assert_eq!(part_of(total, weights.iter().map(|(r, w)| (r, *w)), &region), part);
             }
+        }
+    }
+    proptest! {
+        #[test]
+        fn max_min_wastes_nothing_and_gives_nobody_more_than_it_wants(
+            total in 0..10_000u64,
+            asks in prop::collection::vec((0..5u64, 0..5_000u64), 0..8),
+        ) {
+            let given = max_min(total, &asks);
+            prop_assert!(given.iter().zip(&asks).all(|(g, a)| *g <= a.1));
+            let wanted: u64 = asks.iter().map(|a| a.1).sum();
+            prop_assert_eq!(given.iter().sum::<u64>(), total.min(wanted));
+            for (i, a) in asks.iter().enumerate() {
+                for (j, b) in asks.iter().enumerate() {
+                    if a.0 == b.0 && given[i] + 1 < given[j] {
+                        prop_assert_eq!(given[i], a.1, "{} has less than {} and isn't served", i, j);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bases that sum to a billion, and wants.
+    fn some_claims() -> impl Strategy<Value = Vec<(u64, Claim)>> {
+        let want = prop_oneof![Just(0u64), 0..1_000_000_000u64, 0..100_000_000u64];
+        prop::collection::vec((1..10u64, want), 1..8).prop_map(|regions| {
+            let weights: Vec<u64> = regions.iter().map(|r| r.0).collect();
+            let bases = dealt(1_000_000_000, &weights);
+            let claim = |(base, (weight, want)): (u64, (u64, u64))| (weight, Claim { base, want });
+            bases.into_iter().zip(regions).map(claim).collect()
+        })
+    }
+
+    fn divided(claims: &[Claim]) -> Vec<u64> {
+        let names: Vec<Region> = (0..claims.len())
+            .map(|i| Region::new(&format!("r{i:02}")))
+            .collect();
+        let claims = names.iter().zip(claims.iter().copied()).collect();
+        divide(&claims).into_values().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_divided_sums_to_the_budget(claims in some_claims()) {
+            let claims: Vec<Claim> = claims.into_iter().map(|c| c.1).collect();
+            prop_assert_eq!(divided(&claims).iter().sum::<u64>(), 1_000_000_000);
+        }
+
+        #[test]
+        fn nobody_has_more_than_it_wants_while_another_is_short(claims in some_claims()) {
+            let claims: Vec<Claim> = claims.into_iter().map(|c| c.1).collect();
+            let parts = divided(&claims);
+            let is_short = claims.iter().zip(&parts).any(|(c, part)| *part < c.want);
+            for (claim, part) in claims.iter().zip(&parts) {
+                prop_assert!(!is_short || *part <= claim.want);
+                prop_assert!(*part + 8 >= claim.want.min(claim.base), "worse off for trading");
+            }
+        }
+
+        #[test]
+        fn a_larger_weight_never_makes_a_share_smaller(claims in some_claims(), which: prop::sample::Index) {
+            let which = which.index(claims.len());
+            let before: Vec<Claim> = claims.iter().map(|c| c.1).collect();
+            let weights: Vec<u64> = claims.iter().enumerate().map(|(i, c)| c.0 + u64::from(i == which)).collect();
+            let bases = dealt(1_000_000_000, &weights);
+            let after: Vec<Claim> = before.iter().zip(bases).map(|(c, base)| Claim { base, ..*c }).collect();
+            // Rounding deals out single units.
+            prop_assert!(divided(&after)[which] + 8 >= divided(&before)[which]);
+        }
+
+        #[test]
+        fn the_order_in_which_claims_are_made_changes_nothing(claims in some_claims()) {
+            let claims: Vec<Claim> = claims.into_iter().map(|c| c.1).collect();
+            let names: Vec<Region> = (0..claims.len()).map(|i| Region::new(&format!("r{i:02}"))).collect();
+            let forward: BTreeMap<&Region, Claim> = names.iter().zip(claims.iter().copied()).collect();
+            let backward: BTreeMap<&Region, Claim> = names.iter().zip(claims.iter().copied()).rev().collect();
+            prop_assert_eq!(divide(&forward), divide(&backward));
         }
     }
 }

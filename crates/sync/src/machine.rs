@@ -407,14 +407,13 @@ impl Machine {
     }
 
     fn track(&mut self, now: Mono, key: &Key) -> Option<&mut Track> {
-        let policy = self.policies.get(key.policy_id())?;
         if !self.tracks.contains_key(key) && self.tracks.len() >= TRACKS_MAX {
             return None;
         }
         Some(
             self.tracks
                 .entry(key.clone())
-                .or_insert_with(|| Track::new(now, plan::slow_ms(policy))),
+                .or_insert_with(|| Track::new(now)),
         )
     }
 
@@ -439,7 +438,7 @@ impl Machine {
         let mut track = self
             .tracks
             .remove(&id.key)
-            .unwrap_or_else(|| Track::new(now, plan::slow_ms(&policy)));
+            .unwrap_or_else(|| Track::new(now));
         let is_present = plan::traded_label(&policy, store_now) == Some(id.label);
         if is_present {
             track.sample(now, plan::counted(snapshot));

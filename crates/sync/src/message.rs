@@ -38,6 +38,9 @@ pub struct Trade {
     pub seen: Vec<(MeterId, RowSeen)>,
     /// What the answerer of an ask for a window has left of it, in units.
     pub left: Vec<(MeterId, u64)>,
+    /// How much is asked for of a share in the sender's region, in parts per billion of the budget; more than the whole
+    /// where it is in such demand.
+    pub demands: Vec<(Key, u64)>,
 }
 
 /// A region under pressure asks another for part of its share (parts per billion) or its rights (units).
@@ -74,6 +77,7 @@ impl Trade {
             && self.rows.is_empty()
             && self.seen.is_empty()
             && self.left.is_empty()
+            && self.demands.is_empty()
     }
 
     /// Every meter that is spoken of.
@@ -88,6 +92,7 @@ impl Trade {
         ids.extend(self.rows.iter().map(|(id, _)| id.clone()));
         ids.extend(self.seen.iter().map(|(id, _)| id.clone()));
         ids.extend(self.left.iter().map(|(id, _)| id.clone()));
+        ids.extend(self.demands.iter().map(|(key, _)| rate(key)));
         ids.sort_unstable();
         ids.dedup();
         ids
@@ -106,6 +111,7 @@ impl Trade {
         self.rows.extend(more.rows);
         self.seen.extend(more.seen);
         self.left.extend(more.left);
+        self.demands.extend(more.demands);
     }
 }
 

@@ -59,6 +59,7 @@ fn fold_trades(older: Trade, newer: Trade) -> Trade {
             (id.clone(), row.from.clone(), row.to.clone())
         }),
         left: latest(older.left, newer.left, |(id, _)| id.clone()),
+        demands: latest(older.demands, newer.demands, |(key, _)| key.clone()),
     }
 }
 
@@ -172,6 +173,10 @@ impl Cutter {
         for left in trade.left {
             keys.entry(left.0.clone()).or_default().left.push(left);
         }
+        for demand in trade.demands {
+            let of_key = keys.entry(rate(&demand.0)).or_default();
+            of_key.demands.push(demand);
+        }
         for (id, trade) in keys {
             for trade in crumble(trade) {
                 self.make_room(bytes_of(&id.key), 0);
@@ -211,8 +216,9 @@ fn crumble(trade: Trade) -> impl Iterator<Item = Trade> {
         list.into_iter().map(wrap).collect()
     }
     // In the order in which a key's items are taken in.
-    one(trade.statements, |t, item| t.statements.push(item))
+    one(trade.demands, |t, item| t.demands.push(item))
         .into_iter()
+        .chain(one(trade.statements, |t, item| t.statements.push(item)))
         .chain(one(trade.grants, |t, item| t.grants.push(item)))
         .chain(one(trade.seen, |t, item| t.seen.push(item)))
         .chain(one(trade.rows, |t, item| t.rows.push(item)))
@@ -236,6 +242,7 @@ impl Trade {
             self.rows.len(),
             self.seen.len(),
             self.left.len(),
+            self.demands.len(),
         ]
         .into_iter()
         .max()
@@ -251,6 +258,7 @@ impl Message {
         let trade = &self.trade;
         let rates = trade.grants.iter().map(|(key, _)| key);
         let rates = rates.chain(trade.statements.iter().map(|(key, _)| key));
+        let rates = rates.chain(trade.demands.iter().map(|(key, _)| key));
         let windows = trade.rows.iter().map(|(id, _)| &id.key);
         let windows = windows.chain(trade.seen.iter().map(|(id, _)| &id.key));
         let windows = windows.chain(trade.left.iter().map(|(id, _)| &id.key));

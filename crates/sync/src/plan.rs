@@ -166,12 +166,6 @@ fn is_readable(snapshot: &Snapshot) -> bool {
     traded.is_none_or(|t| Allotment::from_bytes(&t.allotment).is_ok())
 }
 
-/// How long it takes the budget to admit several requests: over that, falling demand is believed.
-pub(crate) fn slow_ms(policy: &Policy) -> u64 {
-    let per_ms = policy.algorithm.period().map_or(0, |p| p.longest_ms());
-    (per_ms.saturating_mul(8) / policy.limits.limit.max(1)).clamp(2_000, 15_000)
-}
-
 /// Looks after a key: gives back what isn't needed, asks for what is.
 pub(crate) fn survey(
     scene: &Scene<'_>,

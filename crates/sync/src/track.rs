@@ -1,40 +1,64 @@
 //! What a node remembers of a key under trade: how much is asked of it, and what its peers asked. Estimates only:
 //! a node that forgets them loses nothing but a moment.
 
-use apportion_core::demand::Demand;
-use apportion_core::schedule::MICRO;
+use apportion_core::allotment::LoanAsk;
+use apportion_core::demand::{self, Sample};
 use apportion_core::{Limits, Region};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Milliseconds on the node's own monotonic clock.
 pub type Mono = u64;
 
-const SAMPLES_MAX: usize = 64;
-/// Demand of the last moments is measured over at least so long.
-const FAST_MS: u64 = 450;
+/// Demand is measured over the time since it last changed, and over at most so long.
+const MEASURED_MS: u64 = 15_000;
+/// Samples closer than this are one.
+const SAMPLE_GAP_MS: u64 = 100;
+const SAMPLES_MAX: usize = 128;
+/// A demand that was measured for less is a guess.
+const YOUNG_MS: u64 = 1_000;
 /// A refusal counts as present for so long.
 const REFUSING_MS: u64 = 1_500;
 /// The first asks of a key are at least so far apart; fruitless ones ever farther.
 const ASK_GAP_MS: u64 = 100;
+/// What a peer said of its demand is believed for so long.
+const HEARD_MS: u64 = 10_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Track {
-    /// Attempts counted by the store, with when that was read.
-    samples: VecDeque<(Mono, u64)>,
+    /// Attempts counted by the store, with when that was read, since demand last changed.
+    samples: VecDeque<Sample>,
     /// What the samples count beyond the store's present counter, which begins anew with each window.
     offset: u64,
     raw: u64,
-    slow_ms: u64,
     refused_at: Option<Mono>,
     /// What a request was last seen to go by, where that depends on the request.
     pub(crate) limits: Option<Limits>,
     pub(crate) touched_at: Mono,
     ask_after: Mono,
     gap_ms: u64,
-    /// What each peer wanted when it last asked.
-    asked: BTreeMap<Region, (u64, Mono)>,
+    /// Demands of peers, in parts per billion of the budget, and when they were told.
+    heard: BTreeMap<Region, (u64, Mono)>,
+    /// What each peer asked for last.
+    asked: BTreeMap<Region, Open>,
     /// What each peer's last answer was.
     answers: BTreeMap<Region, Answered>,
+}
+
+/// The demand of a key in this region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Measured {
+    /// Micro-units asked for in each second.
+    pub(crate) per_second: u64,
+    /// It has been like this for so short that it is a guess.
+    pub(crate) is_young: bool,
+}
+
+/// A peer's ask of a share, open until it gets what it wants or asks again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    pub(crate) ask: LoanAsk,
+    pub(crate) refusing: bool,
+    pub(crate) at: Mono,
 }
 
 /// A peer's answer to an ask.
@@ -48,18 +72,17 @@ pub(crate) enum Answered {
 }
 
 impl Track {
-    /// `slow_ms`: the time in which the budget admits several requests.
-    pub(crate) fn new(now: Mono, slow_ms: u64) -> Self {
+    pub(crate) fn new(now: Mono) -> Self {
         Self {
             samples: VecDeque::new(),
             offset: 0,
             raw: 0,
-            slow_ms,
             refused_at: None,
             limits: None,
             touched_at: now,
             ask_after: now,
             gap_ms: ASK_GAP_MS,
+            heard: BTreeMap::new(),
             asked: BTreeMap::new(),
             answers: BTreeMap::new(),
         }
@@ -71,22 +94,26 @@ impl Track {
             self.offset += self.raw;
         }
         self.raw = raw;
-        let attempts = self.offset + raw;
-        if self.samples.back().is_some_and(|(at, _)| *at == now) {
-            self.samples.pop_back();
-        }
-        if self
-            .samples
-            .back()
-            .is_none_or(|(_, last)| *last != attempts)
-        {
+        let sample = Sample {
+            at_ms: now,
+            units: self.offset + raw,
+        };
+        if self.samples.back().is_none_or(|s| s.units != sample.units) {
             self.touched_at = now;
         }
-        self.samples.push_back((now, attempts));
-        let old = |samples: &VecDeque<(Mono, u64)>, ms: u64| {
-            samples.get(1).is_some_and(|(at, _)| at + ms < now)
+        let before = self.samples.len().checked_sub(2);
+        let before = before.and_then(|i| self.samples.get(i));
+        let is_close = before.is_some_and(|s| s.at_ms + SAMPLE_GAP_MS > now);
+        if is_close || self.samples.back().is_some_and(|s| s.at_ms == now) {
+            self.samples.pop_back();
+        }
+        self.samples.push_back(sample);
+        let changed = demand::changed_at(self.samples.make_contiguous());
+        self.samples.drain(..changed.unwrap_or(0));
+        let is_old = |samples: &VecDeque<Sample>| {
+            samples.get(1).is_some_and(|s| s.at_ms + MEASURED_MS < now)
         };
-        while self.samples.len() > SAMPLES_MAX || old(&self.samples, self.slow_ms) {
+        while self.samples.len() > SAMPLES_MAX || is_old(&self.samples) {
             self.samples.pop_front();
         }
     }
@@ -101,21 +128,12 @@ impl Track {
     }
 
     /// `None` before there are two samples far enough apart.
-    pub(crate) fn demand(&self) -> Option<Demand> {
-        let (last_at, last) = *self.samples.back()?;
-        let rate = |from: &(Mono, u64)| {
-            let units = u128::from(last - from.1) * u128::from(MICRO) * 1_000;
-            u64::try_from(units / u128::from((last_at - from.0).max(1))).unwrap_or(u64::MAX)
-        };
-        let fast = self
-            .samples
-            .iter()
-            .rev()
-            .find(|(at, _)| at + FAST_MS <= last_at)?;
-        let slow = self.samples.front()?;
-        Some(Demand {
-            fast: rate(fast),
-            slow: rate(slow),
+    pub(crate) fn measured(&self) -> Option<Measured> {
+        let (first, last) = (self.samples.front()?, self.samples.back()?);
+        let over_ms = last.at_ms - first.at_ms;
+        (over_ms >= SAMPLE_GAP_MS).then(|| Measured {
+            per_second: demand::per_second(*first, *last),
+            is_young: over_ms < YOUNG_MS,
         })
     }
 
@@ -167,50 +185,79 @@ impl Track {
             .all(|peer| self.answers.get(peer) == Some(&Answered::UsedUp))
     }
 
-    pub(crate) fn note_ask(&mut self, by: &Region, want: u64, now: Mono) {
-        self.asked.insert(by.clone(), (want, now));
+    /// Notes what a peer says of its demand, in parts per billion of the budget.
+    pub(crate) fn hear(&mut self, peer: &Region, demand_ppb: u64, now: Mono) {
+        self.heard.insert(peer.clone(), (demand_ppb, now));
+    }
+
+    /// What a peer said of its demand, unless that is too long ago.
+    pub(crate) fn heard(&self, peer: &Region, now: Mono) -> Option<u64> {
+        let (demand_ppb, at) = self.heard.get(peer)?;
+        (at + HEARD_MS >= now).then_some(*demand_ppb)
+    }
+
+    pub(crate) fn note_ask(&mut self, ask: LoanAsk, refusing: bool, now: Mono) {
+        let at = now;
+        let region = ask.by.region.clone();
+        self.asked.insert(region, Open { ask, refusing, at });
         self.touched_at = now;
     }
 
-    /// What peers wanted within the last `ms`.
-    pub(crate) fn wants(&self, now: Mono, ms: u64) -> impl Iterator<Item = (&Region, u64)> {
-        self.asked
-            .iter()
-            .filter(move |(_, (_, at))| at + ms >= now)
-            .map(|(region, (want, _))| (region, *want))
+    /// A peer has what it wanted, or nothing more can be done about it.
+    pub(crate) fn close_ask(&mut self, by: &Region) {
+        self.asked.remove(by);
+    }
+
+    /// Asks within the last `ms` that nobody has answered to the full.
+    pub(crate) fn open_asks(&self, now: Mono, ms: u64) -> impl Iterator<Item = &Open> {
+        self.asked.values().filter(move |open| open.at + ms >= now)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_core::schedule::MICRO;
 
     #[test]
-    fn demand_is_attempts_over_time_fast_and_slow() {
-        let mut track = Track::new(0, 2_000);
-        assert_eq!(track.demand(), None);
+    fn demand_is_what_it_is_since_it_changed() {
+        let mut track = Track::new(0);
+        assert_eq!(track.measured(), None);
         for i in 0..=8u64 {
-            track.sample(i * 250, i * 5);
+            track.sample(i * 250, i * 25);
         }
-        assert_eq!(
-            track.demand(),
-            Some(Demand {
-                fast: 20 * MICRO,
-                slow: 20 * MICRO
-            })
-        );
-        for i in 9..=12u64 {
-            track.sample(i * 250, 40);
+        let measured = track.measured().expect("there are samples");
+        assert_eq!(measured.per_second, 100 * MICRO);
+        assert!(!measured.is_young);
+        track.sample(2_250, 200);
+        let measured = track.measured().expect("there are samples");
+        assert_eq!((measured.per_second, measured.is_young), (0, true));
+    }
+
+    #[test]
+    fn many_readings_are_as_good_as_few() {
+        let mut track = Track::new(0);
+        for ms in 0..=4_000u64 {
+            track.sample(ms, ms / 10);
         }
-        let demand = track.demand().expect("there are samples");
-        assert_eq!(demand.fast, 0, "it fell silent");
-        assert!(demand.slow > 0, "but not for long");
+        let measured = track.measured().expect("there are samples");
+        assert_eq!(measured.per_second, 100 * MICRO);
+        assert!(track.samples.len() <= 82, "{}", track.samples.len());
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_goes_on() {
+        let mut track = Track::new(0);
+        for i in 0..=8u64 {
+            track.sample(i * 250, (i * 30) % 100);
+        }
+        assert!(track.measured().is_some_and(|m| m.per_second > 80 * MICRO));
     }
 
     #[test]
     fn fruitless_asks_are_ever_farther_apart() {
         let peers = [Region::new("a")];
-        let mut track = Track::new(0, 2_000);
+        let mut track = Track::new(0);
         track.asking(0, 2_000);
         assert!(!track.may_ask(50) && track.may_ask(100));
         track.answered(&peers[0], Answered::Nothing, 100);

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Usage slots in one message.
 pub const USAGE_MAX: usize = 20_000;
-/// Asks, grants, statements, rows, rows seen, and words of what is left: so many of each in one message.
+/// Asks, grants, statements, rows, rows seen, words of what is left, and demands: so many of each in one message.
 pub const TRADE_MAX: usize = 5_000;
 pub const REGIONS_MAX: usize = limits::MAX_REGIONS;
 /// Lives of one region.
@@ -162,6 +162,14 @@ fn trade_to_wire(trade: &Trade, actors: &mut Actors) -> proto::Trade {
         rows,
         seen,
         left,
+        demands: trade
+            .demands
+            .iter()
+            .map(|(key, ppb)| proto::Demand {
+                key: key.to_string(),
+                ppb: *ppb,
+            })
+            .collect(),
     }
 }
 
@@ -359,6 +367,11 @@ fn trade_from_wire(trade: proto::Trade, actors: &[Actor]) -> Result<Trade, WireE
         };
         Ok((id, number("trade.left.units", left.units)?))
     })?;
+    let demands = few("trade.demands", trade.demands, TRADE_MAX)?;
+    let demands = each(demands, |demand| {
+        let key = key("trade.demands.key", &demand.key)?;
+        Ok((key, number("trade.demands.ppb", demand.ppb)?))
+    })?;
     Ok(Trade {
         asks,
         grants,
@@ -366,6 +379,7 @@ fn trade_from_wire(trade: proto::Trade, actors: &[Actor]) -> Result<Trade, WireE
         rows,
         seen,
         left,
+        demands,
     })
 }
 

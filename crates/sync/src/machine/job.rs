@@ -474,9 +474,19 @@ impl Machine {
         mut tell: BTreeMap<Region, Trade>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(token) = token else { return };
         // The table as it is now: what was heard meanwhile may be on record already.
         let regime = self.keeper.regime().unwrap_or_else(|| regime.clone());
+        let to_asker = tell.remove(message.from()).unwrap_or_default();
+        // What came free by this message may be what somebody else waits for.
+        for (peer, trade) in tell {
+            effects.push(self.send(&regime, &peer, Out::default(), trade));
+        }
+        let Some(token) = token else {
+            if !to_asker.is_empty() {
+                effects.push(self.send(&regime, message.from(), Out::default(), to_asker));
+            }
+            return;
+        };
         let answer = Message {
             table: regime.state.table(),
             policies: self.digest,
@@ -486,7 +496,7 @@ impl Machine {
             feed: Vec::new(),
             reader: message.reader.clone(),
             acks: message.feed.clone(),
-            trade: tell.remove(message.from()).unwrap_or_default(),
+            trade: to_asker,
         };
         effects.push(Effect::Answer {
             token,

@@ -6,9 +6,10 @@
 
 use super::{Occasion, Plan, Scene, Told, stored};
 use crate::message::{Ask, Trade};
-use crate::track::{Answered, Track};
+use crate::track::{Answered, Open, Track};
 use apportion_core::allotment::{Allotment, Credit, LoanAsk, Loans};
 use apportion_core::demand;
+use apportion_core::division::{Claim, divide, max_min};
 use apportion_core::fence::SPAN_MS;
 use apportion_core::meter::{Rule, Settled, State};
 use apportion_core::schedule::{MICRO, PPB};
@@ -17,13 +18,20 @@ use apportion_store::{Snapshot, Swap};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Steady traffic doesn't move shares by less than this, in parts per hundred of the whole.
-const DEAD_BAND_PERCENT: u64 = 2;
-/// What peers wanted is taken into account for so many intervals.
-const WANTS_INTERVALS: u64 = 2;
+/// Shares aren't moved by less than this, in parts per billion of the whole.
+const DEAD_BAND_PPB: u64 = PPB / 200;
+/// A region is short where its share is less than so much of its demand, in parts per thousand, and others can give.
+const SHORT_PERMILLE: u64 = 1_080;
+/// It has too much where nobody else is short and its share is more than this.
+const AMPLE_PERMILLE: u64 = 1_600;
+/// An ask that wasn't answered to the full stays open for so many intervals: what comes free meanwhile goes to it.
+const OPEN_INTERVALS: u64 = 2;
 /// A loan that only a window still counts on is kept up, so that it can be given back bit by bit, where that is a
 /// matter of minutes. Where it takes longer it isn't worth a word every round: it ends, and its lender waits.
 const KEPT_UP_MS: u64 = 600_000;
+
+/// More is told of no demand.
+const DEMAND_MAX_PPB: u64 = 1_000 * PPB;
 
 /// What a key's meter and loans say now.
 pub(crate) struct LoanNow {
@@ -123,6 +131,75 @@ impl LoanNow {
     }
 }
 
+/// What is known of the demand for a key here and elsewhere, and the share that is due to each region by that.
+struct Outlook<'a> {
+    /// Parts per billion of the budget. `None` where it isn't measured yet.
+    demand: Option<u64>,
+    /// Of each region's share, what serves its demand. A region that said nothing asks if it is short.
+    due: BTreeMap<&'a Region, u64>,
+    /// This region's own part of them.
+    ours: u64,
+    is_young: bool,
+}
+
+impl Scene<'_> {
+    fn outlook(&self, track: &Track, snapshot: &Snapshot, now: &LoanNow) -> Outlook<'_> {
+        let measured = track.measured();
+        let demand = match measured {
+            Some(m) => Some(demand::demand_ppb(m.per_second, now.rule.rate())),
+            // A key that nobody has used for so long that it is gone, or full again, isn't in demand.
+            None if now.fresh => Some(0),
+            None => match &snapshot.traded {
+                None => Some(part(now.base, now.used, now.of)),
+                Some(traded) => (traded.version > 0 && traded.attempts == 0).then_some(0),
+            },
+        };
+        // What isn't measured yet is taken to be served as it is.
+        let ours = demand.unwrap_or(now.share);
+        let due = self.divide(track, ours, &now.rule);
+        let own = due.get(&self.regime.state.region).copied().unwrap_or(0);
+        Outlook {
+            demand,
+            ours: if demand.is_some() { own } else { now.share },
+            due,
+            is_young: measured.is_none_or(|m| m.is_young),
+        }
+    }
+
+    /// Divides the budget by what is known of all demands, `ours` being the one here.
+    fn divide(&self, track: &Track, ours: u64, rule: &Rule) -> BTreeMap<&Region, u64> {
+        let us = &self.regime.state.region;
+        let (own_base, _) = self.regime.base_and_floor(self.policy);
+        let of_peers = self.peers.iter().map(|peer| {
+            let demand = track.heard(peer, self.mono).unwrap_or(0);
+            (peer, self.policy.base_ppb(peer), demand)
+        });
+        let all: Vec<(&Region, u64, u64)> = std::iter::once((us, own_base, ours))
+            .chain(of_peers)
+            .collect();
+        let total = all
+            .iter()
+            .fold(0u64, |sum, (_, _, d)| sum.saturating_add(*d));
+        let permille = demand::headroom_permille(total);
+        let claim = |(region, base, demand): (_, u64, u64)| {
+            let floor = demand::floor_ppb(base, rule.limits.burst);
+            let want = demand::with_headroom(demand, permille).max(floor).min(PPB);
+            (region, Claim { base, want })
+        };
+        let claims: BTreeMap<&Region, Claim> = all.into_iter().map(claim).collect();
+        let mut due = divide(&claims);
+        // What is left over is anybody's who asks for it.
+        for (region, part) in &mut due {
+            *part = claims[region].want.min(*part);
+        }
+        due
+    }
+
+    fn open_ms(&self) -> u64 {
+        self.interval_ms * OPEN_INTERVALS
+    }
+}
+
 pub(super) fn survey(
     scene: &Scene<'_>,
     track: &mut Track,
@@ -138,32 +215,16 @@ pub(super) fn survey(
     if now.blocked {
         return plan;
     }
+    let outlook = scene.outlook(track, snapshot, &now);
     let refusing = track.is_refusing(scene.mono);
-    let mut need = match track.demand() {
-        Some(demand) => demand::need_ppb(demand.planned(false), now.rule.rate()),
-        // Nothing is measured yet: double, and see.
-        None if refusing || occasion == Occasion::Urgent => (now.share * 2).clamp(PPB / 10, PPB),
-        None => now.share,
-    };
-    if refusing {
-        need = need.max(now.share + now.share / 4).min(PPB);
-    }
-    let dead_band = PPB * DEAD_BAND_PERCENT / 100;
-    let borrowed = now.loans.borrowed_at(scene.now);
-    let target = need.max(now.least).saturating_sub(now.own);
-    let mut loans = now.loans.clone();
-    let too_much = target + dead_band < borrowed || (target == 0 && borrowed > 0);
-    if too_much && now.steady {
-        for credit in now.loans.borrowed.iter().filter(|c| c.until > scene.now) {
-            let keep = part(credit.amount_ppb, target, borrowed);
-            loans = loans.keep(&credit.from, keep);
-        }
-    }
+    let mut loans = give_back(scene, track, &now, &outlook);
+    let kept_less = loans != now.loans;
+    serve(scene, track, &now, &outlook, &mut loans, &mut plan, None);
     if loans != now.loans {
         plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans.clone()));
     }
     let is_true = now.least <= scene.share_with(&loans);
-    if is_true && (plan.swap.is_some() || occasion == Occasion::Round) {
+    if is_true && (kept_less || occasion == Occasion::Round) {
         for statement in loans.statements(&scene.us(), scene.now) {
             let to = statement.to.region.clone();
             plan.to(&to)
@@ -171,32 +232,160 @@ pub(super) fn survey(
                 .push((scene.id.key.clone(), statement));
         }
     }
+    let need = Need::of(scene, &now, &outlook, &loans, refusing, occasion);
     let kept = loans.borrowed_at(scene.now);
-    let shortfall = need.saturating_sub(now.own + kept);
-    let short = shortfall > dead_band || (shortfall > 0 && refusing);
-    let wanted = need > now.own || scene.policy.algorithm.counts_ms() <= KEPT_UP_MS;
+    let wanted = need.due > now.own || scene.policy.algorithm.counts_ms() <= KEPT_UP_MS;
     let renew = occasion == Occasion::Round && kept > 0 && wanted;
-    let ask_more =
-        short && occasion != Occasion::Tick || (short && refusing && track.may_ask(scene.mono));
-    let asks = renew || (ask_more && track.may_ask(scene.mono));
-    if !asks {
-        return plan;
+    let more = need.is_short && track.may_ask(scene.mono);
+    if renew || more {
+        ask(
+            scene, track, snapshot, &outlook, &loans, &need, more, &mut plan,
+        );
     }
+    if more {
+        track.asking(scene.mono, scene.interval_ms);
+    }
+    let is_live = kept > 0 || loans.lent_at(scene.now) > 0;
+    if occasion == Occasion::Round && is_live {
+        for peer in scene.peers {
+            plan.to(peer);
+        }
+    }
+    tell_demand(scene, &outlook, &mut plan);
+    plan
+}
+
+/// What this region wants of the budget.
+struct Need {
+    /// In all.
+    due: u64,
+    /// Of that it lacks so much.
+    lacks: u64,
+    /// It lacks enough to ask for it.
+    is_short: bool,
+    /// Of what it has lent it needs so much back.
+    owed: u64,
+    refusing: bool,
+}
+
+impl Need {
+    fn of(
+        scene: &Scene<'_>,
+        now: &LoanNow,
+        outlook: &Outlook<'_>,
+        loans: &Loans,
+        refusing: bool,
+        occasion: Occasion,
+    ) -> Self {
+        let share = scene.share_with(loans);
+        let guess = refusing && outlook.is_young;
+        let (due, is_short) = match outlook.demand {
+            Some(demand) if !guess || demand > share => {
+                let in_need = permille(demand, SHORT_PERMILLE);
+                let floor = in_need.min(outlook.ours.saturating_sub(DEAD_BAND_PPB));
+                // Whoever refuses asks all the same: what was heard of others is old by now.
+                let starved = refusing && share < demand;
+                let room = demand::headroom_permille(u64::MAX);
+                let wish = demand::with_headroom(demand, room).min(PPB);
+                let due = if starved {
+                    outlook.ours.max(wish)
+                } else {
+                    outlook.ours
+                };
+                (due, share < floor || starved)
+            }
+            // Nothing is measured yet: double, and see.
+            _ if refusing || occasion == Occasion::Urgent => {
+                let due = (share * 2).clamp(PPB / 10, PPB).max(now.base);
+                (due, due > share)
+            }
+            _ => (share, false),
+        };
+        let own = share.saturating_sub(loans.borrowed_at(scene.now));
+        Self {
+            due,
+            lacks: due.saturating_sub(share),
+            is_short,
+            owed: due.min(now.base).saturating_sub(own),
+            refusing,
+        }
+    }
+}
+
+/// The loans without what is borrowed beyond need.
+fn give_back(scene: &Scene<'_>, track: &Track, now: &LoanNow, outlook: &Outlook<'_>) -> Loans {
+    let mut loans = now.loans.clone();
+    let borrowed = loans.borrowed_at(scene.now);
+    let Some(demand) = outlook.demand.filter(|_| borrowed > 0 && now.steady) else {
+        return loans;
+    };
+    let others_short = track
+        .open_asks(scene.mono, scene.open_ms())
+        .next()
+        .is_some();
+    let ample = if others_short {
+        0
+    } else {
+        permille(demand, AMPLE_PERMILLE)
+    };
+    if now.share <= ample.max(outlook.ours + DEAD_BAND_PPB) {
+        return loans;
+    }
+    let target = outlook.ours.max(now.least).saturating_sub(now.own);
+    if target < borrowed {
+        for credit in now.loans.borrowed.iter().filter(|c| c.until > scene.now) {
+            let keep = part(credit.amount_ppb, target, borrowed);
+            loans = loans.keep(&credit.from, keep);
+        }
+    }
+    loans
+}
+
+/// Asks each peer for a part of what is lacking, and for what it owes.
+#[expect(clippy::too_many_arguments, reason = "the whole scene")]
+fn ask(
+    scene: &Scene<'_>,
+    track: &Track,
+    snapshot: &Snapshot,
+    outlook: &Outlook<'_>,
+    loans: &Loans,
+    need: &Need,
+    more: bool,
+    plan: &mut Plan,
+) {
+    let told = Told {
+        asked: None,
+        seen: track.limits,
+    };
     let lent: u64 = loans.lent_at(scene.now);
-    let owed = need.min(now.base).saturating_sub(now.own);
     let dry = track.is_dry(scene.peers);
+    let spare_of = |peer: &Region| {
+        let due = outlook.due.get(peer).copied().unwrap_or(0);
+        scene.policy.base_ppb(peer).saturating_sub(due)
+    };
+    let spare: u64 = scene.peers.iter().map(spare_of).sum();
+    let all_heard = scene
+        .peers
+        .iter()
+        .all(|peer| track.heard(peer, scene.mono).is_some());
     for peer in scene.peers {
-        let credit: u64 = credit_from(&loans, peer, scene.now);
-        let more = if ask_more { shortfall } else { 0 };
-        let want = (credit + more).min(PPB);
+        let credit: u64 = credit_from(loans, peer, scene.now);
+        let lacks = match more {
+            false => 0,
+            true if all_heard && spare > 0 && !need.refusing => {
+                part(need.lacks, spare_of(peer), spare)
+            }
+            true => need.lacks,
+        };
+        let want = (credit + lacks).min(PPB);
         let to_peer: u64 = loans
             .lent
             .iter()
             .filter(|d| d.to.region == *peer)
             .map(|d| d.charge_at(scene.now))
             .sum();
-        let recall = if lent > 0 {
-            part(to_peer, owed, lent)
+        let recall = if more && lent > 0 {
+            part(to_peer, need.owed, lent)
         } else {
             0
         };
@@ -206,16 +395,21 @@ pub(super) fn survey(
                 asked_at: scene.now,
                 want,
                 recall,
-                refusing,
+                refusing: need.refusing,
                 last_resort: dry,
                 limits: scene.named_limits(snapshot, told),
             });
         }
     }
-    if ask_more {
-        track.asking(scene.mono, scene.interval_ms);
+}
+
+/// Whoever is told anything of this key is told how much it is asked for here.
+fn tell_demand(scene: &Scene<'_>, outlook: &Outlook<'_>, plan: &mut Plan) {
+    if let Some(demand) = outlook.demand {
+        for trade in plan.tell.values_mut() {
+            trade.demands = vec![(scene.id.key.clone(), demand.min(DEMAND_MAX_PPB))];
+        }
     }
-    plan
 }
 
 fn credit_from(loans: &Loans, region: &Region, now: StoreMs) -> u64 {
@@ -230,6 +424,10 @@ fn credit_from(loans: &Loans, region: &Region, now: StoreMs) -> u64 {
 fn part(whole: u64, num: u64, den: u64) -> u64 {
     let part = (u128::from(whole) * u128::from(num)).div_ceil(u128::from(den.max(1)));
     u64::try_from(part).unwrap_or(u64::MAX).min(whole)
+}
+
+fn permille(of: u64, parts: u64) -> u64 {
+    u64::try_from(u128::from(of) * u128::from(parts) / 1_000).unwrap_or(u64::MAX)
 }
 
 pub(super) fn answer(
@@ -249,6 +447,9 @@ pub(super) fn answer(
     let us = scene.us();
     let key = &scene.id.key;
     let counts_ms = scene.policy.algorithm.counts_ms();
+    for (_, demand) in said.demands.iter().filter(|(k, _)| k == key) {
+        track.hear(&from.region, *demand, scene.mono);
+    }
     let mut loans = now.loans.clone();
     // An older epoch's loans are no longer used once there is a newer one; but what a window admitted on them counts on.
     if counts_ms == 0 {
@@ -287,7 +488,6 @@ pub(super) fn answer(
         track.answered(&from.region, Answered::Nothing, scene.mono);
     }
     for ask in said.asks.iter().filter(|a| a.id == *scene.id) {
-        track.note_ask(&from.region, ask.want, scene.mono);
         let credit = loans.credit_from(from, scene.now);
         let recall = ask.recall.min(now.free(scene.share_with(&loans)));
         if recall > 0 && credit > 0 {
@@ -299,21 +499,26 @@ pub(super) fn answer(
             asked_at: ask.asked_at,
             want_ppb: ask.want,
         };
-        let amount = lendable(scene, track, &now, &loans, &asked, ask.refusing);
-        let owes = loans.lent.iter().any(|d| d.to == *from && d.epoch == epoch);
-        if amount == 0 && !owes {
-            plan.to(&from.region).left.push((scene.id.clone(), 0));
-            continue;
-        }
-        let most = scene.regime.lendable_ppb(scene.policy, scene.now);
-        let reclaim_ms = scene.regime.timing.reclaim_ms(counts_ms);
-        let lent = loans
-            .clone()
-            .lend(&asked, amount, most, reclaim_ms, &us, scene.now);
-        if let Some((next, grant)) = lent {
-            loans = next;
-            plan.to(&from.region).grants.push((key.clone(), grant));
-        }
+        track.note_ask(asked, ask.refusing, scene.mono);
+    }
+    let outlook = scene.outlook(track, snapshot, &now);
+    if !now.blocked {
+        serve(
+            scene,
+            track,
+            &now,
+            &outlook,
+            &mut loans,
+            &mut plan,
+            Some(from),
+        );
+    }
+    let answered = plan
+        .tell
+        .get(&from.region)
+        .is_some_and(|t| !t.grants.is_empty());
+    if !said.asks.is_empty() && !answered {
+        plan.to(&from.region).left.push((scene.id.clone(), 0));
     }
     if loans != now.loans {
         let kept_less = loans.borrowed_at(scene.now) < now.loans.borrowed_at(scene.now);
@@ -330,50 +535,83 @@ pub(super) fn answer(
         }
         plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans));
     }
+    tell_demand(scene, &outlook, &mut plan);
     plan
 }
 
-/// How much of the base can be lent to the asker, what it has of us already included.
-fn lendable(
+/// Lends what can be spared to those whose asks are open. `renews`: whoever has just asked is also told that what it has
+/// goes on.
+fn serve(
     scene: &Scene<'_>,
-    track: &Track,
+    track: &mut Track,
     now: &LoanNow,
-    loans: &Loans,
-    ask: &LoanAsk,
-    refusing: bool,
-) -> u64 {
-    let most = scene.regime.lendable_ppb(scene.policy, scene.now);
-    let need = match track.demand() {
-        Some(demand) => demand::need_ppb(demand.planned(refusing), now.rule.rate()),
-        // A key that nobody has used for so long that it is gone, or full again, isn't in demand.
-        None if now.fresh => 0,
-        None => part(now.base, now.used, now.of),
-    };
-    // What we are using of others' comes on top of our base, so that much less of it is needed.
-    let need = need.saturating_sub(loans.borrowed_at(scene.now));
-    let spare = most.min(now.base.saturating_sub(need.max(now.least)));
-    let window_ms = scene.interval_ms * WANTS_INTERVALS;
-    let mut asks: BTreeMap<&Region, u64> = track.wants(scene.mono, window_ms).collect();
-    asks.insert(&ask.by.region, ask.want_ppb);
-    let weight = |region: &Region| scene.policy.weights.get(region).copied().unwrap_or(1);
-    let wants: Vec<(u64, u64)> = asks
-        .iter()
-        .map(|(region, want)| (weight(region), *want))
+    outlook: &Outlook<'_>,
+    loans: &mut Loans,
+    plan: &mut Plan,
+    renews: Option<&Actor>,
+) {
+    let open: Vec<Open> = track
+        .open_asks(scene.mono, scene.open_ms())
+        .filter(|open| {
+            let present = scene.actors.get(&open.ask.by.region);
+            present.is_none_or(|actor| *actor == open.ask.by)
+        })
+        .cloned()
         .collect();
-    let dealt = demand::max_min(spare, &wants);
-    let ours = asks
-        .keys()
-        .position(|region| **region == ask.by.region)
-        .map_or(0, |i| dealt[i]);
-    let others = loans.lent_to_others(&ask.by, ask.epoch, scene.now);
-    let charged = loans.lent_at(scene.now) - others;
-    // What it has already costs nothing more; what comes on top is taken from the share in force.
-    let room = charged + now.free(scene.share_with(loans));
-    let room = room.min(most.saturating_sub(others));
-    let steady = ours.min(room).abs_diff(charged) < now.base * DEAD_BAND_PERCENT / 100;
-    if steady && !refusing {
-        charged.min(ask.want_ppb).min(room)
-    } else {
-        ours.min(room)
+    if open.is_empty() {
+        return;
     }
+    let most = scene.regime.lendable_ppb(scene.policy, scene.now);
+    // What we are using of others' comes on top of our base, so that much less of it is needed.
+    let need = outlook.ours.max(now.least);
+    let need = need.saturating_sub(loans.borrowed_at(scene.now));
+    let spare = most.min(now.base.saturating_sub(need));
+    let weight = |region: &Region| scene.policy.weights.get(region).copied().unwrap_or(1);
+    let wants: Vec<(u64, u64)> = open
+        .iter()
+        .map(|open| (weight(&open.ask.by.region), open.ask.want_ppb))
+        .collect();
+    let dealt = max_min(spare, &wants);
+    let counts_ms = scene.policy.algorithm.counts_ms();
+    let reclaim_ms = scene.regime.timing.reclaim_ms(counts_ms);
+    for (Open { ask, .. }, dealt) in open.into_iter().zip(dealt) {
+        let others = loans.lent_to_others(&ask.by, ask.epoch, scene.now);
+        let charged = loans.lent_at(scene.now) - others;
+        // What it has already costs nothing more; what comes on top is taken from the share in force.
+        let room = charged + now.free(scene.share_with(loans));
+        let room = room.min(most.saturating_sub(others));
+        let amount = dealt.min(room);
+        let is_more =
+            amount > charged + DEAD_BAND_PPB || (amount > charged && amount == ask.want_ppb);
+        let is_due = renews == Some(&ask.by) && is_old(loans, &ask, reclaim_ms, scene);
+        let amount = match (is_more, is_due) {
+            (true, _) => amount,
+            (false, true) if dealt + DEAD_BAND_PPB >= charged => {
+                charged.min(ask.want_ppb).min(room)
+            }
+            (false, true) => amount,
+            (false, false) => continue,
+        };
+        let lent = loans
+            .clone()
+            .lend(&ask, amount, most, reclaim_ms, &scene.us(), scene.now);
+        if let Some((next, grant)) = lent {
+            *loans = next;
+            let to = &ask.by.region;
+            plan.to(to).grants.push((scene.id.key.clone(), grant));
+            if amount >= ask.want_ppb {
+                track.close_ask(to);
+            }
+        }
+    }
+}
+
+/// Whether the asker's loan is to be renewed: it has one, and the newest grant wasn't made just now.
+fn is_old(loans: &Loans, ask: &LoanAsk, reclaim_ms: u64, scene: &Scene<'_>) -> bool {
+    let debtor = loans
+        .lent
+        .iter()
+        .find(|d| d.to == ask.by && d.epoch == ask.epoch);
+    let newest = debtor.and_then(|d| d.grants.iter().map(|g| g.reclaim_at).max());
+    newest.is_some_and(|at| at <= scene.now.plus(reclaim_ms - scene.interval_ms / 2))
 }

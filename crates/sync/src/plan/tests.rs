@@ -182,7 +182,7 @@ fn a_window_that_gives_nothing_yet_borrows_nothing() {
     let mut here = here();
     let id = here.id("log");
     let asked = |here: &Here| {
-        let mut track = Track::new(0, 2_000);
+        let mut track = Track::new(0);
         track.refused(0);
         let plan = survey(
             &here.scene(&id, 0),
@@ -201,7 +201,7 @@ fn a_window_that_gives_nothing_yet_borrows_nothing() {
 fn an_idle_giver_keeps_its_floor_and_gives_the_rest_to_a_peer_that_refuses() {
     let here = here();
     let id = here.id("day");
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     let plan = answer(
         &here.scene(&id, 0),
         &mut track,
@@ -222,7 +222,7 @@ fn the_floor_goes_last_to_a_peer_with_no_other_source() {
     let here = here();
     let id = here.id("day");
     let ask = asks(&id, 90, true, true);
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     track.sample(0, 32);
     track.sample(500, 32);
     let plan = answer(
@@ -270,7 +270,7 @@ fn a_row_of_another_life_is_neither_taken_nor_confirmed_with_units() {
     };
     let plan = answer(
         &here.scene(&id, 0),
-        &mut Track::new(0, 2_000),
+        &mut Track::new(0),
         &nothing(),
         &from,
         Epoch(1),
@@ -293,7 +293,7 @@ fn a_row_is_confirmed_by_what_is_on_record() {
         rows: vec![(id.clone(), row)],
         ..Trade::default()
     };
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     let plan = answer(
         &here.scene(&id, 0),
         &mut track,
@@ -336,7 +336,7 @@ fn a_row_is_confirmed_by_what_is_on_record() {
 fn an_idle_lender_lends_all_but_its_floor() {
     let here = here();
     let id = here.id("rate");
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     let plan = answer(
         &here.scene(&id, 0),
         &mut track,
@@ -355,7 +355,7 @@ fn an_idle_lender_lends_all_but_its_floor() {
 fn a_lender_keeps_what_it_needs_itself() {
     let here = here();
     let id = here.id("rate");
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     for i in 0..=8u64 {
         track.sample(i * 250, i); // four units a second of ten
     }
@@ -386,7 +386,7 @@ fn what_is_not_needed_goes_back() {
         asked_at: NOW.minus(10),
         amount_ppb: PPB / 3,
     };
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     let said = Trade {
         grants: vec![(id.key.clone(), grant)],
         ..Trade::default()
@@ -422,7 +422,7 @@ fn a_region_that_refuses_asks_everybody_and_not_at_once_again() {
     let here = here();
     for name in ["day", "rate"] {
         let id = here.id(name);
-        let mut track = Track::new(0, 2_000);
+        let mut track = Track::new(0);
         track.refused(0);
         let plan = survey(&here.scene(&id, 0), &mut track, &used(33), Occasion::Urgent);
         assert!(
@@ -467,7 +467,7 @@ fn nothing_is_planned_on_an_allotment_that_can_not_be_read() {
             meter: None,
             traded: Some(traded),
         };
-        let mut track = Track::new(0, 2_000);
+        let mut track = Track::new(0);
         let ask = asks(&id, MICRO, true, true);
         let plan = answer(
             &here.scene(&id, 0),
@@ -491,7 +491,7 @@ fn logged(units: u64) -> Snapshot {
 }
 
 fn idle() -> Track {
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     for i in 0..=12u64 {
         track.sample(i * 250, 0);
     }
@@ -521,7 +521,7 @@ fn borrowed(here: &Here, id: &MeterId, snapshot: Snapshot, since: StoreMs) -> Sn
         fence: &fence,
         ..here.scene(id, 0)
     };
-    let mut track = Track::new(0, 2_000);
+    let mut track = Track::new(0);
     let plan = answer(&scene, &mut track, &nothing(), &here.b(), Epoch(1), &said);
     Snapshot {
         traded: after(&plan),
@@ -679,7 +679,7 @@ fn a_giver_goes_by_its_meter_or_else_by_what_the_asker_names_and_never_by_a_plan
     let given = |noted: Option<Limits>, asked: Option<Limits>, seen: Option<Limits>| {
         let mut ask = asks(&id, 5_000, true, true);
         ask.asks[0].limits = asked;
-        let mut track = Track::new(0, 2_000);
+        let mut track = Track::new(0);
         track.limits = seen;
         let snapshot = match noted {
             Some(limits) => meter(State::Window { used: 0 }, Some(limits)),
@@ -715,7 +715,7 @@ fn an_asker_names_the_limits_that_it_knows_where_they_depend_on_the_request() {
         ("day", Some(large), None),
     ] {
         let id = here.id(name);
-        let mut track = Track::new(0, 2_000);
+        let mut track = Track::new(0);
         track.limits = seen;
         track.refused(0);
         let plan = survey(

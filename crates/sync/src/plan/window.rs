@@ -4,7 +4,7 @@ use super::{Occasion, Plan, Scene, Told, stored};
 use crate::message::{Ask, Trade};
 use crate::track::{Answered, Track};
 use apportion_core::allotment::{Allotment, RowSeen, Transfers};
-use apportion_core::demand::{self, Demand, WINDOW_HORIZON_MS};
+use apportion_core::demand::{self, WINDOW_HORIZON_MS};
 use apportion_core::meter::{Rule, Settled};
 use apportion_core::schedule::MICRO;
 use apportion_core::{Actor, Algorithm, Period, Policy, Regime, StoreMs};
@@ -27,15 +27,11 @@ pub(crate) struct WindowNow {
 }
 
 impl WindowNow {
-    /// The demand of a window that nobody has measured: what was used of it by now.
-    fn average(&self, now: StoreMs) -> Demand {
+    /// The demand of a window that nobody has measured: what was used of it by now, in micro-units a second.
+    fn average(&self, now: StoreMs) -> u64 {
         let elapsed = now.since(self.period.bounds(self.label).0).max(1);
         let average = u128::from(self.used) * u128::from(MICRO) * 1_000 / u128::from(elapsed);
-        let average = u64::try_from(average).unwrap_or(u64::MAX);
-        Demand {
-            fast: average,
-            slow: average,
-        }
+        u64::try_from(average).unwrap_or(u64::MAX)
     }
 }
 
@@ -111,8 +107,8 @@ pub(super) fn survey(
     let refusing = track.is_refusing(scene.mono);
     let ahead = period.bounds(w.label).0 > scene.now;
     let horizon = scene.horizon_ms(&w);
-    let need = match track.demand() {
-        Some(demand) => demand::need_units(demand.planned(false), horizon),
+    let need = match track.measured() {
+        Some(measured) => demand::need_units(measured.per_second, horizon),
         None if refusing => (w.base / 2).max(track.attempts()),
         None => 0,
     };
@@ -231,7 +227,7 @@ pub(super) fn answer(
         if w.closed || scene.actors.get(&from.region) != Some(from) {
             continue;
         }
-        track.note_ask(&from.region, ask.want, scene.mono);
+        track.touched_at = scene.mono;
         let units = sparable(scene, track, &w, left, ask);
         if units > 0
             && let Some((next, row)) = transfers.clone().give(&us, from, units, ask.asked_at)
@@ -261,11 +257,12 @@ fn received_from(transfers: &Transfers, from: &Actor) -> u64 {
 /// How many of the `left` rights of a window can be given to the asker.
 fn sparable(scene: &Scene<'_>, track: &Track, w: &WindowNow, left: u64, ask: &Ask) -> u64 {
     let horizon = scene.horizon_ms(w);
-    let ours = track.demand().unwrap_or_else(|| w.average(scene.now));
-    let keep = demand::need_units(ours.planned(ask.refusing), horizon);
+    let measured = track.measured().map(|measured| measured.per_second);
+    let ours = measured.unwrap_or_else(|| w.average(scene.now));
+    let keep = demand::need_units(ours, horizon);
     let floor = demand::floor_units(w.base);
     let spare = left.saturating_sub(keep.max(floor));
-    if ask.refusing && ask.last_resort && spare == 0 && ours.fast == 0 {
+    if ask.refusing && ask.last_resort && spare == 0 && ours == 0 {
         return ask.want.min(left);
     }
     // Rights are given for good: by halves, unless somebody is being refused.

@@ -113,15 +113,19 @@ fn a_trade() -> impl Strategy<Value = Trade> {
         vec((a_window(), row), 0..4),
         vec((a_window(), seen), 0..4),
         vec((left, a_number()), 0..4),
+        vec((a_key(), a_number()), 0..4),
     )
-        .prop_map(|(asks, grants, statements, rows, seen, left)| Trade {
-            asks,
-            grants,
-            statements,
-            rows,
-            seen,
-            left,
-        })
+        .prop_map(
+            |(asks, grants, statements, rows, seen, left, demands)| Trade {
+                asks,
+                grants,
+                statements,
+                rows,
+                seen,
+                left,
+                demands,
+            },
+        )
 }
 
 fn a_table() -> impl Strategy<Value = LifeTable> {

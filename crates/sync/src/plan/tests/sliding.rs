@@ -276,7 +276,7 @@ impl Play {
             panic!("a reading was answered by {reply:?}");
         };
         // As measured: anything, or nothing.
-        let mut track = Track::new(0, 2 * MONO);
+        let mut track = Track::new(0);
         if self.rng.random_ratio(3, 4) {
             track.sample(0, 0);
             let some = self.rng.random_range(0..6);
