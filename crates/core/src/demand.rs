@@ -13,7 +13,7 @@ const FLOOR_PERCENT: u64 = 2;
 pub const WINDOW_HORIZON_MS: u64 = 10_000;
 /// A change is believed once the counts before and after it are so many standard deviations apart, squared: three and a
 /// half.
-const UNLIKE_SIGMAS_SQUARED: f64 = 12.0;
+const UNLIKE_SIGMAS_SQUARED: f64 = 20.0;
 /// Less than this isn't looked at by itself: callers come in clusters.
 const LEAST_MS: u64 = 100;
 

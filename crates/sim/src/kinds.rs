@@ -96,6 +96,7 @@ impl Setup {
             one_sided: false,
             flip_at_ms: None,
             on_empty: OnEmpty::Ask,
+            stated: None,
         };
         let with = |faults: Faults| Self {
             faults,

@@ -3,11 +3,15 @@
 
 mod audit;
 mod kinds;
+pub mod measure;
+pub mod perfect;
 mod plans;
 mod world;
 
 pub use audit::{Audit, Violation};
-pub use world::{Faults, Outcome, Setup, World};
+pub use world::{
+    Asked, Fault, Faults, Flow, Outcome, Record, Scripted, Setup, Stated, Weighed, World,
+};
 
 /// Runs `setup` from `seed`.
 ///

@@ -2,7 +2,10 @@
 
 mod checks;
 mod faults;
+mod flows;
 mod traffic;
+
+pub use flows::{Asked, Fault, Flow, Record, Scripted, Stated, Weighed};
 
 use crate::audit::{Admission, Audit, Violation};
 use crate::plans::Plans;
@@ -59,6 +62,8 @@ pub struct Setup {
     /// With `one_sided`: from here on it goes to the second one.
     pub flip_at_ms: Option<u64>,
     pub on_empty: OnEmpty,
+    /// Traffic and faults as they are stated, instead of what the seed draws.
+    pub stated: Option<Stated>,
 }
 
 /// What came of a run that broke no promise.
@@ -73,6 +78,8 @@ pub struct Outcome {
     pub by_key: BTreeMap<String, (u64, u64)>,
     /// Units admitted in each region, before and after the flip.
     pub by_region: Vec<(u64, u64)>,
+    /// All that happened, where traffic was stated.
+    pub record: Record,
 }
 
 #[derive(Debug)]
@@ -132,6 +139,14 @@ enum Event {
     },
     Second,
     Weigh,
+    /// The next request of a stated flow.
+    Flow {
+        flow: usize,
+    },
+    Script {
+        index: usize,
+        begins: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -168,6 +183,8 @@ pub struct World {
     /// Tokens of requests that wait for an answer: who asked.
     waiting: BTreeMap<u64, (usize, u32)>,
     next_token: u64,
+    /// Of each stated flow, how long after its beginning its next request is due.
+    owed_us: Vec<u64>,
 }
 
 /// So many policies are in use in one run.
@@ -258,14 +275,19 @@ impl World {
             favourite,
             waiting: BTreeMap::new(),
             next_token: 0,
+            owed_us: vec![0; setup.stated.as_ref().map_or(0, |s| s.flows.len())],
         };
         for node in 0..world.nodes.len() {
             let at = world.rng.random_range(0..500);
             world.at(at, Event::Restart { node });
         }
-        world.at(1_000, Event::Second);
         world.at(1_000, Event::Weigh);
-        world.at(1_000, Event::Request);
+        if world.setup.stated.is_some() {
+            world.begin_stated();
+        } else {
+            world.at(1_000, Event::Second);
+            world.at(1_000, Event::Request);
+        }
         world
     }
 
@@ -376,7 +398,12 @@ impl World {
                 policy,
             } => return self.decide(node, *decide, &policy),
             Event::Second => self.second(),
-            Event::Weigh => return self.weigh(),
+            Event::Weigh => {
+                self.weigh_stated();
+                return self.weigh();
+            }
+            Event::Flow { flow } => self.flow(flow),
+            Event::Script { index, begins } => self.script(index, begins),
         }
         Ok(())
     }
@@ -394,8 +421,10 @@ impl World {
             region,
             peers,
             policies: Arc::clone(&self.policies),
-            interval_ms: 2_000,
-            timing: Timing { term_ms: 10_000 },
+            interval_ms: self.interval_ms(),
+            timing: Timing {
+                term_ms: self.term_ms(),
+            },
             on_empty: self.setup.on_empty,
             seed: self.rng.random(),
         };
@@ -467,6 +496,7 @@ impl World {
             }
             Effect::Send { to, message } => self.transmit(node, generation, &to, message, false),
             Effect::Answer { token, message } => {
+                self.note_message(&message);
                 if let Some((asker, asker_generation)) = self.waiting.remove(&token) {
                     let to = self.shops[self.shop_of(asker)].region.clone();
                     // The answer comes back over the asker's own connection.
@@ -503,6 +533,7 @@ impl World {
         let Some(target) = self.shops.iter().position(|s| s.region == *to) else {
             return;
         };
+        self.note_message(&message);
         let copies = if self.faulty() && self.rng.random_ratio(self.setup.faults.double, 1000) {
             2
         } else {

@@ -441,7 +441,7 @@ impl Machine {
             .unwrap_or_else(|| Track::new(now));
         let is_present = plan::traded_label(&policy, store_now) == Some(id.label);
         if is_present {
-            track.sample(now, plan::counted(snapshot));
+            track.sample(now, store_now, plan::counted(snapshot));
             let noted = snapshot.meter.as_ref().and_then(|meter| meter.limits);
             track.limits = noted.or(track.limits);
         }

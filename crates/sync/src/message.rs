@@ -50,8 +50,8 @@ pub struct Ask {
     pub asked_at: StoreMs,
     /// Of this peer, in all.
     pub want: u64,
-    /// How much of what the asker lent to this peer it now needs for itself.
-    pub recall: u64,
+    /// Of what the asker lent to this peer, the peer is to keep no more than this, since the asker needs it itself.
+    pub keep: Option<u64>,
     /// The asker is refusing requests.
     pub refusing: bool,
     /// It has asked everybody, and got nothing.

@@ -3,19 +3,19 @@
 
 use apportion_core::allotment::LoanAsk;
 use apportion_core::demand::{self, Sample};
-use apportion_core::{Limits, Region};
+use apportion_core::{Limits, Region, StoreMs};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Milliseconds on the node's own monotonic clock.
 pub type Mono = u64;
 
 /// Demand is measured over the time since it last changed, and over at most so long.
-const MEASURED_MS: u64 = 15_000;
+const MEASURED_MS: u64 = 20_000;
 /// Samples closer than this are one.
 const SAMPLE_GAP_MS: u64 = 100;
-const SAMPLES_MAX: usize = 128;
-/// A demand that was measured for less is a guess.
-const YOUNG_MS: u64 = 1_000;
+const SAMPLES_MAX: usize = 256;
+/// A reading that is older than another by more than this is of a clock that has stepped back.
+const STEP_MS: u64 = 5_000;
 /// A refusal counts as present for so long.
 const REFUSING_MS: u64 = 1_500;
 /// The first asks of a key are at least so far apart; fruitless ones ever farther.
@@ -30,6 +30,8 @@ pub(crate) struct Track {
     /// What the samples count beyond the store's present counter, which begins anew with each window.
     offset: u64,
     raw: u64,
+    /// The store's clock at the last sample: readings may arrive out of order.
+    read_at: StoreMs,
     refused_at: Option<Mono>,
     /// What a request was last seen to go by, where that depends on the request.
     pub(crate) limits: Option<Limits>,
@@ -42,15 +44,6 @@ pub(crate) struct Track {
     asked: BTreeMap<Region, Open>,
     /// What each peer's last answer was.
     answers: BTreeMap<Region, Answered>,
-}
-
-/// The demand of a key in this region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Measured {
-    /// Micro-units asked for in each second.
-    pub(crate) per_second: u64,
-    /// It has been like this for so short that it is a guess.
-    pub(crate) is_young: bool,
 }
 
 /// A peer's ask of a share, open until it gets what it wants or asks again.
@@ -77,6 +70,7 @@ impl Track {
             samples: VecDeque::new(),
             offset: 0,
             raw: 0,
+            read_at: StoreMs(0),
             refused_at: None,
             limits: None,
             touched_at: now,
@@ -88,8 +82,13 @@ impl Track {
         }
     }
 
-    /// Notes the store's counter. One that went back has begun anew.
-    pub(crate) fn sample(&mut self, now: Mono, raw: u64) {
+    /// Notes the store's counter, as read at `read_at`. One that went back has begun anew.
+    pub(crate) fn sample(&mut self, now: Mono, read_at: StoreMs, raw: u64) {
+        let is_older = read_at < self.read_at || (read_at == self.read_at && raw < self.raw);
+        if is_older && self.read_at.since(read_at) < STEP_MS {
+            return;
+        }
+        self.read_at = read_at;
         if raw < self.raw {
             self.offset += self.raw;
         }
@@ -127,14 +126,11 @@ impl Track {
         self.refused_at.is_some_and(|at| at + REFUSING_MS >= now)
     }
 
-    /// `None` before there are two samples far enough apart.
-    pub(crate) fn measured(&self) -> Option<Measured> {
+    /// Units asked for in each second, in micro-units. `None` before there are two samples far enough apart.
+    pub(crate) fn measured(&self) -> Option<u64> {
         let (first, last) = (self.samples.front()?, self.samples.back()?);
-        let over_ms = last.at_ms - first.at_ms;
-        (over_ms >= SAMPLE_GAP_MS).then(|| Measured {
-            per_second: demand::per_second(*first, *last),
-            is_young: over_ms < YOUNG_MS,
-        })
+        let is_enough = first.at_ms + SAMPLE_GAP_MS <= last.at_ms;
+        is_enough.then(|| demand::per_second(*first, *last))
     }
 
     /// What the store's counter said last.
@@ -224,24 +220,31 @@ mod tests {
         let mut track = Track::new(0);
         assert_eq!(track.measured(), None);
         for i in 0..=8u64 {
-            track.sample(i * 250, i * 25);
+            track.sample(i * 250, StoreMs(i * 250), i * 25);
         }
-        let measured = track.measured().expect("there are samples");
-        assert_eq!(measured.per_second, 100 * MICRO);
-        assert!(!measured.is_young);
-        track.sample(2_250, 200);
-        let measured = track.measured().expect("there are samples");
-        assert_eq!((measured.per_second, measured.is_young), (0, true));
+        assert_eq!(track.measured(), Some(100 * MICRO));
+        track.sample(2_250, StoreMs(2_250), 200);
+        assert_eq!(track.measured(), Some(0));
+    }
+
+    #[test]
+    fn readings_that_arrive_out_of_order_are_no_new_beginning() {
+        let mut track = Track::new(0);
+        for i in 0..=8u64 {
+            track.sample(i * 250, StoreMs(10_000 + i * 250), 1_000 + i * 25);
+        }
+        track.sample(2_001, StoreMs(11_990), 1_190);
+        track.sample(2_002, StoreMs(12_000), 1_199);
+        assert_eq!(track.measured(), Some(100 * MICRO));
     }
 
     #[test]
     fn many_readings_are_as_good_as_few() {
         let mut track = Track::new(0);
         for ms in 0..=4_000u64 {
-            track.sample(ms, ms / 10);
+            track.sample(ms, StoreMs(ms), ms / 10);
         }
-        let measured = track.measured().expect("there are samples");
-        assert_eq!(measured.per_second, 100 * MICRO);
+        assert_eq!(track.measured(), Some(100 * MICRO));
         assert!(track.samples.len() <= 82, "{}", track.samples.len());
     }
 
@@ -249,9 +252,13 @@ mod tests {
     fn a_counter_that_begins_anew_goes_on() {
         let mut track = Track::new(0);
         for i in 0..=8u64 {
-            track.sample(i * 250, (i * 30) % 100);
+            track.sample(i * 250, StoreMs(i * 250), (i * 30) % 100);
         }
-        assert!(track.measured().is_some_and(|m| m.per_second > 80 * MICRO));
+        assert!(
+            track
+                .measured()
+                .is_some_and(|per_second| per_second > 80 * MICRO)
+        );
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn trade_to_wire(trade: &Trade, actors: &mut Actors) -> proto::Trade {
         label: ask.id.label,
         asked_at_ms: ask.asked_at.0,
         want: ask.want,
-        recall: ask.recall,
+        keep: ask.keep,
         refusing: ask.refusing,
         last_resort: ask.last_resort,
         limits: ask.limits.map(|limits| proto::Limits {
@@ -308,7 +308,10 @@ fn trade_from_wire(trade: proto::Trade, actors: &[Actor]) -> Result<Trade, WireE
             },
             asked_at: moment("trade.asks.asked_at_ms", ask.asked_at_ms)?,
             want: at_most("trade.asks.want", ask.want, most)?,
-            recall: at_most("trade.asks.recall", ask.recall, most)?,
+            keep: ask
+                .keep
+                .map(|keep| at_most("trade.asks.keep", keep, most))
+                .transpose()?,
             refusing: ask.refusing,
             last_resort: ask.last_resort,
             limits: ask.limits.map(limits_from_wire).transpose()?,

@@ -151,10 +151,10 @@ impl Loans {
         self.lent.iter().map(|d| d.charge_at(now)).sum()
     }
 
-    /// What is lent at `now` to others than `to`.
-    pub fn lent_to_others(&self, to: &Actor, epoch: Epoch, now: StoreMs) -> u64 {
-        let others = self.lent.iter().filter(|d| d.to != *to || d.epoch != epoch);
-        others.map(|d| d.charge_at(now)).sum()
+    /// What is lent at `now` to one life and epoch of a peer.
+    pub fn lent_to(&self, to: &Actor, epoch: Epoch, now: StoreMs) -> u64 {
+        let debtor = self.lent.iter().find(|d| d.to == *to && d.epoch == epoch);
+        debtor.map_or(0, |d| d.charge_at(now))
     }
 
     pub fn borrowed_at(&self, now: StoreMs) -> u64 {
@@ -256,7 +256,7 @@ impl Loans {
         us: &Actor,
         now: StoreMs,
     ) -> Option<(Self, LoanGrant)> {
-        let others = self.lent_to_others(&ask.by, ask.epoch, now);
+        let others = self.lent_at(now) - self.lent_to(&ask.by, ask.epoch, now);
         if others + amount_ppb > lendable_ppb {
             return None;
         }

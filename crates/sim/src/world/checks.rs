@@ -35,7 +35,7 @@ impl World {
     }
 
     /// The capacity or share under which a call of `node` would be decided now.
-    fn in_force(&mut self, node: usize, policy: &Policy, key: &Key) -> Option<u64> {
+    pub(super) fn in_force(&mut self, node: usize, policy: &Policy, key: &Key) -> Option<u64> {
         let shop = self.shop_of(node);
         let now = self.store_now(shop);
         let regime = self.nodes[node].regime.clone()?;

@@ -114,6 +114,7 @@ impl World {
                     Reading::Window { label, .. } => Some(label),
                     Reading::Bucket { .. } | Reading::Units { .. } => None,
                 };
+                self.note_asked(shop, &charge, decided.admitted);
                 if decided.admitted {
                     self.outcome.admitted += charge.units;
                     let flipped = self.is_flipped();
@@ -144,10 +145,14 @@ impl World {
                 }
             }
             Err(StoreError::Fenced(_) | StoreError::LookAgain) => {
+                self.note_asked(shop, &charge, false);
                 self.outcome.undecided += 1;
                 self.step(node, generation, Input::LookAgain);
             }
-            _ => self.outcome.undecided += 1,
+            _ => {
+                self.note_asked(shop, &charge, false);
+                self.outcome.undecided += 1;
+            }
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ fn asks(numbers: std::ops::Range<usize>, want: u64) -> Message {
         },
         asked_at: StoreMs(want),
         want,
-        recall: 0,
+        keep: None,
         refusing: false,
         last_resort: false,
         limits: None,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Shares aren't moved by less than this, in parts per billion of the whole.
 const DEAD_BAND_PPB: u64 = PPB / 200;
 /// A region is short where its share is less than so much of its demand, in parts per thousand, and others can give.
-const SHORT_PERMILLE: u64 = 1_080;
+const SHORT_PERMILLE: u64 = 1_020;
 /// It has too much where nobody else is short and its share is more than this.
 const AMPLE_PERMILLE: u64 = 1_600;
 /// An ask that wasn't answered to the full stays open for so many intervals: what comes free meanwhile goes to it.
@@ -139,14 +139,12 @@ struct Outlook<'a> {
     due: BTreeMap<&'a Region, u64>,
     /// This region's own part of them.
     ours: u64,
-    is_young: bool,
 }
 
 impl Scene<'_> {
     fn outlook(&self, track: &Track, snapshot: &Snapshot, now: &LoanNow) -> Outlook<'_> {
-        let measured = track.measured();
-        let demand = match measured {
-            Some(m) => Some(demand::demand_ppb(m.per_second, now.rule.rate())),
+        let demand = match track.measured() {
+            Some(per_second) => Some(demand::demand_ppb(per_second, now.rule.rate())),
             // A key that nobody has used for so long that it is gone, or full again, isn't in demand.
             None if now.fresh => Some(0),
             None => match &snapshot.traded {
@@ -162,7 +160,6 @@ impl Scene<'_> {
             demand,
             ours: if demand.is_some() { own } else { now.share },
             due,
-            is_young: measured.is_none_or(|m| m.is_young),
         }
     }
 
@@ -252,7 +249,74 @@ pub(super) fn survey(
         }
     }
     tell_demand(scene, &outlook, &mut plan);
+    dbg_plan(
+        "survey",
+        scene,
+        track,
+        &now,
+        &outlook,
+        &loans,
+        &plan,
+        &format!(
+            "{occasion:?} refusing={refusing} short={} due={} owed={} more={more}",
+            need.is_short,
+            need.due / 100000,
+            need.owed / 100000
+        ),
+    );
     plan
+}
+
+fn dbg_plan(
+    what: &str,
+    scene: &Scene<'_>,
+    track: &Track,
+    now: &LoanNow,
+    outlook: &Outlook<'_>,
+    loans: &Loans,
+    plan: &Plan,
+    more: &str,
+) {
+    if std::env::var("DBG").is_err() {
+        return;
+    }
+    let t = scene.now.0 - 1_700_000_000_000;
+    let tell: Vec<String> = plan
+        .tell
+        .iter()
+        .map(|(r, t)| {
+            format!(
+                "->{r}: asks {:?} grants {:?} st {:?}",
+                t.asks
+                    .iter()
+                    .map(|a| (a.want / 100000, a.keep.map(|k| k / 100000)))
+                    .collect::<Vec<_>>(),
+                t.grants
+                    .iter()
+                    .map(|(_, g)| g.amount_ppb / 100000)
+                    .collect::<Vec<_>>(),
+                t.statements
+                    .iter()
+                    .map(|(_, s)| s.keep_ppb / 100000)
+                    .collect::<Vec<_>>()
+            )
+        })
+        .collect();
+    let open: Vec<String> = track
+        .open_asks(scene.mono, scene.open_ms())
+        .map(|o| format!("{}:{}", o.ask.by.region, o.ask.want_ppb / 100000))
+        .collect();
+    eprintln!(
+        "{t} {} {what} {more} S={}->{} lent={} borr={} d={:?} ours={} due={:?} open={open:?} {tell:?}",
+        scene.regime.state.region,
+        now.share / 100000,
+        scene.share_with(loans) / 100000,
+        loans.lent_at(scene.now) / 100000,
+        loans.borrowed_at(scene.now) / 100000,
+        outlook.demand.map(|d| d / 100000),
+        outlook.ours / 100000,
+        outlook.due.values().map(|d| d / 100000).collect::<Vec<_>>()
+    );
 }
 
 /// What this region wants of the budget.
@@ -263,7 +327,7 @@ struct Need {
     lacks: u64,
     /// It lacks enough to ask for it.
     is_short: bool,
-    /// Of what it has lent it needs so much back.
+    /// Of what it has lent it needs so much back, before it borrows.
     owed: u64,
     refusing: bool,
 }
@@ -278,9 +342,8 @@ impl Need {
         occasion: Occasion,
     ) -> Self {
         let share = scene.share_with(loans);
-        let guess = refusing && outlook.is_young;
         let (due, is_short) = match outlook.demand {
-            Some(demand) if !guess || demand > share => {
+            Some(demand) => {
                 let in_need = permille(demand, SHORT_PERMILLE);
                 let floor = in_need.min(outlook.ours.saturating_sub(DEAD_BAND_PPB));
                 // Whoever refuses asks all the same: what was heard of others is old by now.
@@ -295,18 +358,20 @@ impl Need {
                 (due, share < floor || starved)
             }
             // Nothing is measured yet: double, and see.
-            _ if refusing || occasion == Occasion::Urgent => {
+            None if refusing || occasion == Occasion::Urgent => {
                 let due = (share * 2).clamp(PPB / 10, PPB).max(now.base);
                 (due, due > share)
             }
-            _ => (share, false),
+            None => (share, false),
         };
         let own = share.saturating_sub(loans.borrowed_at(scene.now));
+        let owed = due.min(now.base).saturating_sub(own);
+        let owed = owed.min(loans.lent_at(scene.now));
         Self {
             due,
-            lacks: due.saturating_sub(share),
+            lacks: due.saturating_sub(share + owed),
             is_short,
-            owed: due.min(now.base).saturating_sub(own),
+            owed,
             refusing,
         }
     }
@@ -319,10 +384,11 @@ fn give_back(scene: &Scene<'_>, track: &Track, now: &LoanNow, outlook: &Outlook<
     let Some(demand) = outlook.demand.filter(|_| borrowed > 0 && now.steady) else {
         return loans;
     };
-    let others_short = track
-        .open_asks(scene.mono, scene.open_ms())
-        .next()
-        .is_some();
+    let mut open = track.open_asks(scene.mono, scene.open_ms());
+    let others_short = open.any(|open| {
+        let has = loans.lent_to(&open.ask.by, open.ask.epoch, scene.now);
+        open.ask.want_ppb > has + DEAD_BAND_PPB
+    });
     let ample = if others_short {
         0
     } else {
@@ -384,17 +450,14 @@ fn ask(
             .filter(|d| d.to.region == *peer)
             .map(|d| d.charge_at(scene.now))
             .sum();
-        let recall = if more && lent > 0 {
-            part(to_peer, need.owed, lent)
-        } else {
-            0
-        };
-        if want > 0 || recall > 0 {
+        let owes = part(to_peer, need.owed, lent);
+        let keep = (more && owes > 0).then(|| to_peer - owes);
+        if want > 0 || keep.is_some() {
             plan.to(peer).asks.push(Ask {
                 id: scene.id.clone(),
                 asked_at: scene.now,
                 want,
-                recall,
+                keep,
                 refusing: need.refusing,
                 last_resort: dry,
                 limits: scene.named_limits(snapshot, told),
@@ -489,9 +552,10 @@ pub(super) fn answer(
     }
     for ask in said.asks.iter().filter(|a| a.id == *scene.id) {
         let credit = loans.credit_from(from, scene.now);
-        let recall = ask.recall.min(now.free(scene.share_with(&loans)));
-        if recall > 0 && credit > 0 {
-            loans = loans.keep(from, credit.saturating_sub(recall));
+        let returns = credit.saturating_sub(ask.keep.unwrap_or(credit));
+        let returns = returns.min(now.free(scene.share_with(&loans)));
+        if returns > 0 {
+            loans = loans.keep(from, credit - returns);
         }
         let asked = LoanAsk {
             by: from.clone(),
@@ -533,9 +597,38 @@ pub(super) fn answer(
                     .push((key.clone(), statement));
             }
         }
-        plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans));
+        plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans.clone()));
     }
     tell_demand(scene, &outlook, &mut plan);
+    dbg_plan(
+        "answer",
+        scene,
+        track,
+        &now,
+        &outlook,
+        &loans,
+        &plan,
+        &format!(
+            "from {} asks {:?} grants {:?} st {:?} dem {:?}",
+            from.region,
+            said.asks
+                .iter()
+                .map(|a| (a.want / 100000, a.keep.map(|k| k / 100000)))
+                .collect::<Vec<_>>(),
+            said.grants
+                .iter()
+                .map(|(_, g)| g.amount_ppb / 100000)
+                .collect::<Vec<_>>(),
+            said.statements
+                .iter()
+                .map(|(_, s)| s.keep_ppb / 100000)
+                .collect::<Vec<_>>(),
+            said.demands
+                .iter()
+                .map(|(_, s)| s / 100000)
+                .collect::<Vec<_>>()
+        ),
+    );
     plan
 }
 
@@ -575,8 +668,8 @@ fn serve(
     let counts_ms = scene.policy.algorithm.counts_ms();
     let reclaim_ms = scene.regime.timing.reclaim_ms(counts_ms);
     for (Open { ask, .. }, dealt) in open.into_iter().zip(dealt) {
-        let others = loans.lent_to_others(&ask.by, ask.epoch, scene.now);
-        let charged = loans.lent_at(scene.now) - others;
+        let charged = loans.lent_to(&ask.by, ask.epoch, scene.now);
+        let others = loans.lent_at(scene.now) - charged;
         // What it has already costs nothing more; what comes on top is taken from the share in force.
         let room = charged + now.free(scene.share_with(loans));
         let room = room.min(most.saturating_sub(others));
@@ -584,12 +677,10 @@ fn serve(
         let is_more =
             amount > charged + DEAD_BAND_PPB || (amount > charged && amount == ask.want_ppb);
         let is_due = renews == Some(&ask.by) && is_old(loans, &ask, reclaim_ms, scene);
+        // What is needed here after all is asked back, not granted less of: a grant lowers nobody's charge.
         let amount = match (is_more, is_due) {
             (true, _) => amount,
-            (false, true) if dealt + DEAD_BAND_PPB >= charged => {
-                charged.min(ask.want_ppb).min(room)
-            }
-            (false, true) => amount,
+            (false, true) => charged.min(ask.want_ppb).min(room),
             (false, false) => continue,
         };
         let lent = loans

@@ -155,7 +155,7 @@ fn asks(id: &MeterId, want: u64, refusing: bool, last_resort: bool) -> Trade {
         id: id.clone(),
         asked_at: NOW,
         want,
-        recall: 0,
+        keep: None,
         refusing,
         last_resort,
         limits: None,
@@ -223,8 +223,8 @@ fn the_floor_goes_last_to_a_peer_with_no_other_source() {
     let id = here.id("day");
     let ask = asks(&id, 90, true, true);
     let mut track = Track::new(0);
-    track.sample(0, 32);
-    track.sample(500, 32);
+    track.sample(0, StoreMs(0), 32);
+    track.sample(500, StoreMs(500), 32);
     let plan = answer(
         &here.scene(&id, 500),
         &mut track,
@@ -236,7 +236,7 @@ fn the_floor_goes_last_to_a_peer_with_no_other_source() {
     assert_eq!(plan.tell[&here.peers[0]].rows[0].1.units, 1);
     // Unless it is in demand here.
     for (at, raw) in [(550, 33), (700, 34), (850, 35), (1_000, 36)] {
-        track.sample(at, raw);
+        track.sample(at, StoreMs(at), raw);
     }
     let plan = answer(
         &here.scene(&id, 1_000),
@@ -357,7 +357,7 @@ fn a_lender_keeps_what_it_needs_itself() {
     let id = here.id("rate");
     let mut track = Track::new(0);
     for i in 0..=8u64 {
-        track.sample(i * 250, i); // four units a second of ten
+        track.sample(i * 250, StoreMs(i * 250), i); // four units a second of ten
     }
     let plan = answer(
         &here.scene(&id, 2_000),
@@ -404,7 +404,7 @@ fn what_is_not_needed_goes_back() {
         traded: after(&plan),
     };
     for i in 0..=12u64 {
-        track.sample(i * 250, 0);
+        track.sample(i * 250, StoreMs(i * 250), 0);
     }
     let plan = survey(
         &here.scene(&id, 3_000),
@@ -493,7 +493,7 @@ fn logged(units: u64) -> Snapshot {
 fn idle() -> Track {
     let mut track = Track::new(0);
     for i in 0..=12u64 {
-        track.sample(i * 250, 0);
+        track.sample(i * 250, StoreMs(i * 250), 0);
     }
     track
 }

@@ -108,7 +108,7 @@ pub(super) fn survey(
     let ahead = period.bounds(w.label).0 > scene.now;
     let horizon = scene.horizon_ms(&w);
     let need = match track.measured() {
-        Some(measured) => demand::need_units(measured.per_second, horizon),
+        Some(per_second) => demand::need_units(per_second, horizon),
         None if refusing => (w.base / 2).max(track.attempts()),
         None => 0,
     };
@@ -127,7 +127,7 @@ pub(super) fn survey(
             id: scene.id.clone(),
             asked_at: scene.now,
             want,
-            recall: 0,
+            keep: None,
             refusing: refusing && !ahead,
             last_resort: dry,
             limits: scene.named_limits(snapshot, told),
@@ -257,8 +257,7 @@ fn received_from(transfers: &Transfers, from: &Actor) -> u64 {
 /// How many of the `left` rights of a window can be given to the asker.
 fn sparable(scene: &Scene<'_>, track: &Track, w: &WindowNow, left: u64, ask: &Ask) -> u64 {
     let horizon = scene.horizon_ms(w);
-    let measured = track.measured().map(|measured| measured.per_second);
-    let ours = measured.unwrap_or_else(|| w.average(scene.now));
+    let ours = track.measured().unwrap_or_else(|| w.average(scene.now));
     let keep = demand::need_units(ours, horizon);
     let floor = demand::floor_units(w.base);
     let spare = left.saturating_sub(keep.max(floor));

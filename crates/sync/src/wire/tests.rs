@@ -55,17 +55,25 @@ fn an_ask() -> impl Strategy<Value = Ask> {
     let of = |id: BoxedStrategy<MeterId>, most: u64| {
         let flags = any::<(bool, bool)>();
         let limits = proptest::option::of(some_limits());
-        (id, a_moment(), 0..=most, 0..=most, flags, limits).prop_map(
-            |(id, asked_at, want, recall, (refusing, last_resort), limits)| Ask {
-                id,
-                asked_at,
-                want,
-                recall,
-                refusing,
-                last_resort,
-                limits,
-            },
+        (
+            id,
+            a_moment(),
+            0..=most,
+            proptest::option::of(0..=most),
+            flags,
+            limits,
         )
+            .prop_map(
+                |(id, asked_at, want, keep, (refusing, last_resort), limits)| Ask {
+                    id,
+                    asked_at,
+                    want,
+                    keep,
+                    refusing,
+                    last_resort,
+                    limits,
+                },
+            )
     };
     prop_oneof![
         of(a_rate().boxed(), PPB),

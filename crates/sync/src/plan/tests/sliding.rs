@@ -241,7 +241,10 @@ impl Play {
             id: self.id.clone(),
             asked_at: self.now,
             want: self.rng.random_range(0..=PPB),
-            recall: self.rng.random_range(0..=PPB) * u64::from(self.rng.random_ratio(1, 4)),
+            keep: self
+                .rng
+                .random_ratio(1, 4)
+                .then(|| self.rng.random_range(0..=PPB)),
             refusing: self.rng.random(),
             last_resort: false,
             limits: None,
@@ -278,9 +281,13 @@ impl Play {
         // As measured: anything, or nothing.
         let mut track = Track::new(0);
         if self.rng.random_ratio(3, 4) {
-            track.sample(0, 0);
+            track.sample(0, StoreMs(0), 0);
             let some = self.rng.random_range(0..6);
-            track.sample(MONO, if self.rng.random() { 0 } else { some });
+            track.sample(
+                MONO,
+                StoreMs(MONO),
+                if self.rng.random() { 0 } else { some },
+            );
         }
         if self.rng.random() {
             track.refused(MONO);
