@@ -11,9 +11,8 @@ const HEADROOM_PERMILLE: std::ops::RangeInclusive<u64> = 1_020..=1_250;
 const FLOOR_PERCENT: u64 = 2;
 /// Rights of a window are moved for the demand of so long.
 pub const WINDOW_HORIZON_MS: u64 = 10_000;
-/// A change is believed once the counts before and after it are so many standard deviations apart, squared: three and a
-/// half.
-const UNLIKE_SIGMAS_SQUARED: f64 = 20.0;
+/// A change is believed once the counts before and after it are so many standard deviations apart, squared: five.
+const UNLIKE_SIGMAS_SQUARED: f64 = 25.0;
 /// Less than this isn't looked at by itself: callers come in clusters.
 const LEAST_MS: u64 = 100;
 
@@ -27,8 +26,8 @@ pub struct Sample {
 /// The sample at which demand last changed: counts since then are unlike those before it. `None` while all are alike.
 ///
 /// Requests that come independently of each other differ from time to time by the square root of their number. So a
-/// demand of 150 a second that stops is noticed within 130 ms, one of 10 a second within two seconds, and one that goes on
-/// as it was hardly ever.
+/// demand of 150 a second that stops is noticed within 200 ms, one of 10 a second within three seconds, and one that goes
+/// on as it was hardly ever.
 pub fn changed_at(samples: &[Sample]) -> Option<usize> {
     let (first, last) = (samples.first()?, samples.last()?);
     let mut most = (UNLIKE_SIGMAS_SQUARED, None);
@@ -190,7 +189,7 @@ mod tests {
         );
         assert_eq!(changed_at(&samples), None);
         let stopped = samples.len() - 1;
-        counted(&mut samples, 130, &[0]);
+        counted(&mut samples, 200, &[0]);
         assert_eq!(changed_at(&samples), Some(stopped));
     }
 

@@ -223,7 +223,7 @@ mod tests {
             track.sample(i * 250, StoreMs(i * 250), i * 25);
         }
         assert_eq!(track.measured(), Some(100 * MICRO));
-        track.sample(2_250, StoreMs(2_250), 200);
+        track.sample(2_500, StoreMs(2_500), 200);
         assert_eq!(track.measured(), Some(0));
     }
 

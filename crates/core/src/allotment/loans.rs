@@ -242,6 +242,13 @@ impl Loans {
             .unwrap_or_default()
     }
 
+    /// Whether `ask` is newer than the grants on record for that life and epoch of the asker. It is answered once.
+    pub fn is_new(&self, ask: &LoanAsk) -> bool {
+        let mut debtors = self.lent.iter();
+        let debtor = debtors.find(|d| d.to == ask.by && d.epoch == ask.epoch);
+        debtor.is_none_or(|d| d.grants.iter().all(|g| g.asked_at < ask.asked_at))
+    }
+
     /// Lends `amount_ppb` in answer to `ask`. `None` where the ask isn't newer than the grants on record for that life
     /// and epoch of the asker, or would lend more than `lendable_ppb` in all.
     ///
@@ -257,7 +264,7 @@ impl Loans {
         now: StoreMs,
     ) -> Option<(Self, LoanGrant)> {
         let others = self.lent_at(now) - self.lent_to(&ask.by, ask.epoch, now);
-        if others + amount_ppb > lendable_ppb {
+        if others + amount_ppb > lendable_ppb || !self.is_new(ask) {
             return None;
         }
         let grant = Grant {
@@ -272,9 +279,6 @@ impl Loans {
             .find(|d| d.to == ask.by && d.epoch == ask.epoch)
         {
             Some(debtor) => {
-                if debtor.grants.iter().any(|g| g.asked_at >= ask.asked_at) {
-                    return None;
-                }
                 debtor.add(grant);
             }
             None if full => return None,

@@ -139,11 +139,13 @@ struct Outlook<'a> {
     due: BTreeMap<&'a Region, u64>,
     /// This region's own part of them.
     ours: u64,
+    is_measured: bool,
 }
 
 impl Scene<'_> {
     fn outlook(&self, track: &Track, snapshot: &Snapshot, now: &LoanNow) -> Outlook<'_> {
-        let demand = match track.measured() {
+        let measured = track.measured();
+        let demand = match measured {
             Some(per_second) => Some(demand::demand_ppb(per_second, now.rule.rate())),
             // A key that nobody has used for so long that it is gone, or full again, isn't in demand.
             None if now.fresh => Some(0),
@@ -160,6 +162,7 @@ impl Scene<'_> {
             demand,
             ours: if demand.is_some() { own } else { now.share },
             due,
+            is_measured: measured.is_some(),
         }
     }
 
@@ -214,7 +217,7 @@ pub(super) fn survey(
     }
     let outlook = scene.outlook(track, snapshot, &now);
     let refusing = track.is_refusing(scene.mono);
-    let mut loans = give_back(scene, track, &now, &outlook);
+    let mut loans = give_back(scene, track, &now, &outlook, now.loans.clone());
     let kept_less = loans != now.loans;
     serve(scene, track, &now, &outlook, &mut loans, &mut plan, None);
     if loans != now.loans {
@@ -222,12 +225,7 @@ pub(super) fn survey(
     }
     let is_true = now.least <= scene.share_with(&loans);
     if is_true && (kept_less || occasion == Occasion::Round) {
-        for statement in loans.statements(&scene.us(), scene.now) {
-            let to = statement.to.region.clone();
-            plan.to(&to)
-                .statements
-                .push((scene.id.key.clone(), statement));
-        }
+        state(scene, &loans, &mut plan);
     }
     let need = Need::of(scene, &now, &outlook, &loans, refusing, occasion);
     let kept = loans.borrowed_at(scene.now);
@@ -249,74 +247,7 @@ pub(super) fn survey(
         }
     }
     tell_demand(scene, &outlook, &mut plan);
-    dbg_plan(
-        "survey",
-        scene,
-        track,
-        &now,
-        &outlook,
-        &loans,
-        &plan,
-        &format!(
-            "{occasion:?} refusing={refusing} short={} due={} owed={} more={more}",
-            need.is_short,
-            need.due / 100000,
-            need.owed / 100000
-        ),
-    );
     plan
-}
-
-fn dbg_plan(
-    what: &str,
-    scene: &Scene<'_>,
-    track: &Track,
-    now: &LoanNow,
-    outlook: &Outlook<'_>,
-    loans: &Loans,
-    plan: &Plan,
-    more: &str,
-) {
-    if std::env::var("DBG").is_err() {
-        return;
-    }
-    let t = scene.now.0 - 1_700_000_000_000;
-    let tell: Vec<String> = plan
-        .tell
-        .iter()
-        .map(|(r, t)| {
-            format!(
-                "->{r}: asks {:?} grants {:?} st {:?}",
-                t.asks
-                    .iter()
-                    .map(|a| (a.want / 100000, a.keep.map(|k| k / 100000)))
-                    .collect::<Vec<_>>(),
-                t.grants
-                    .iter()
-                    .map(|(_, g)| g.amount_ppb / 100000)
-                    .collect::<Vec<_>>(),
-                t.statements
-                    .iter()
-                    .map(|(_, s)| s.keep_ppb / 100000)
-                    .collect::<Vec<_>>()
-            )
-        })
-        .collect();
-    let open: Vec<String> = track
-        .open_asks(scene.mono, scene.open_ms())
-        .map(|o| format!("{}:{}", o.ask.by.region, o.ask.want_ppb / 100000))
-        .collect();
-    eprintln!(
-        "{t} {} {what} {more} S={}->{} lent={} borr={} d={:?} ours={} due={:?} open={open:?} {tell:?}",
-        scene.regime.state.region,
-        now.share / 100000,
-        scene.share_with(loans) / 100000,
-        loans.lent_at(scene.now) / 100000,
-        loans.borrowed_at(scene.now) / 100000,
-        outlook.demand.map(|d| d / 100000),
-        outlook.ours / 100000,
-        outlook.due.values().map(|d| d / 100000).collect::<Vec<_>>()
-    );
 }
 
 /// What this region wants of the budget.
@@ -343,7 +274,7 @@ impl Need {
     ) -> Self {
         let share = scene.share_with(loans);
         let (due, is_short) = match outlook.demand {
-            Some(demand) => {
+            Some(demand) if outlook.is_measured => {
                 let in_need = permille(demand, SHORT_PERMILLE);
                 let floor = in_need.min(outlook.ours.saturating_sub(DEAD_BAND_PPB));
                 // Whoever refuses asks all the same: what was heard of others is old by now.
@@ -358,11 +289,11 @@ impl Need {
                 (due, share < floor || starved)
             }
             // Nothing is measured yet: double, and see.
-            None if refusing || occasion == Occasion::Urgent => {
+            _ if refusing || occasion == Occasion::Urgent => {
                 let due = (share * 2).clamp(PPB / 10, PPB).max(now.base);
                 (due, due > share)
             }
-            None => (share, false),
+            _ => (share, false),
         };
         let own = share.saturating_sub(loans.borrowed_at(scene.now));
         let owed = due.min(now.base).saturating_sub(own);
@@ -378,10 +309,16 @@ impl Need {
 }
 
 /// The loans without what is borrowed beyond need.
-fn give_back(scene: &Scene<'_>, track: &Track, now: &LoanNow, outlook: &Outlook<'_>) -> Loans {
-    let mut loans = now.loans.clone();
+fn give_back(
+    scene: &Scene<'_>,
+    track: &Track,
+    now: &LoanNow,
+    outlook: &Outlook<'_>,
+    mut loans: Loans,
+) -> Loans {
     let borrowed = loans.borrowed_at(scene.now);
-    let Some(demand) = outlook.demand.filter(|_| borrowed > 0 && now.steady) else {
+    let may = borrowed > 0 && now.steady && outlook.is_measured;
+    let Some(demand) = outlook.demand.filter(|_| may) else {
         return loans;
     };
     let mut open = track.open_asks(scene.mono, scene.open_ms());
@@ -394,12 +331,14 @@ fn give_back(scene: &Scene<'_>, track: &Track, now: &LoanNow, outlook: &Outlook<
     } else {
         permille(demand, AMPLE_PERMILLE)
     };
-    if now.share <= ample.max(outlook.ours + DEAD_BAND_PPB) {
+    let share = scene.share_with(&loans);
+    if share <= ample.max(outlook.ours + DEAD_BAND_PPB) {
         return loans;
     }
-    let target = outlook.ours.max(now.least).saturating_sub(now.own);
+    let own = share.saturating_sub(borrowed);
+    let target = outlook.ours.max(now.least).saturating_sub(own);
     if target < borrowed {
-        for credit in now.loans.borrowed.iter().filter(|c| c.until > scene.now) {
+        for credit in loans.borrowed.clone() {
             let keep = part(credit.amount_ppb, target, borrowed);
             loans = loans.keep(&credit.from, keep);
         }
@@ -466,6 +405,15 @@ fn ask(
     }
 }
 
+/// Tells each lender what is kept of its loan.
+fn state(scene: &Scene<'_>, loans: &Loans, plan: &mut Plan) {
+    for statement in loans.statements(&scene.us(), scene.now) {
+        let to = statement.to.region.clone();
+        let statements = &mut plan.to(&to).statements;
+        statements.push((scene.id.key.clone(), statement));
+    }
+}
+
 /// Whoever is told anything of this key is told how much it is asked for here.
 fn tell_demand(scene: &Scene<'_>, outlook: &Outlook<'_>, plan: &mut Plan) {
     if let Some(demand) = outlook.demand {
@@ -523,7 +471,11 @@ pub(super) fn answer(
         .iter()
         .filter(|(k, s)| k == key && s.to == us && s.by == *from)
     {
-        loans = loans.clone().believe(statement).unwrap_or(loans);
+        if let Some(less) = loans.clone().believe(statement) {
+            loans = less;
+            // Whoever gives back isn't waiting for more.
+            track.close_ask(&from.region);
+        }
     }
     for (_, grant) in said
         .grants
@@ -550,12 +502,14 @@ pub(super) fn answer(
     if said.left.iter().any(|(id, _)| id == scene.id) {
         track.answered(&from.region, Answered::Nothing, scene.mono);
     }
+    let mut gave_back = false;
     for ask in said.asks.iter().filter(|a| a.id == *scene.id) {
         let credit = loans.credit_from(from, scene.now);
         let returns = credit.saturating_sub(ask.keep.unwrap_or(credit));
         let returns = returns.min(now.free(scene.share_with(&loans)));
         if returns > 0 {
             loans = loans.keep(from, credit - returns);
+            gave_back = true;
         }
         let asked = LoanAsk {
             by: from.clone(),
@@ -567,6 +521,9 @@ pub(super) fn answer(
     }
     let outlook = scene.outlook(track, snapshot, &now);
     if !now.blocked {
+        let kept = give_back(scene, track, &now, &outlook, loans.clone());
+        gave_back |= kept != loans;
+        loans = kept;
         serve(
             scene,
             track,
@@ -585,50 +542,12 @@ pub(super) fn answer(
         plan.to(&from.region).left.push((scene.id.clone(), 0));
     }
     if loans != now.loans {
-        let kept_less = loans.borrowed_at(scene.now) < now.loans.borrowed_at(scene.now);
-        if kept_less && now.least <= scene.share_with(&loans) {
-            for statement in loans
-                .statements(&us, scene.now)
-                .into_iter()
-                .filter(|s| s.to == *from)
-            {
-                plan.to(&from.region)
-                    .statements
-                    .push((key.clone(), statement));
-            }
+        if gave_back && now.least <= scene.share_with(&loans) {
+            state(scene, &loans, &mut plan);
         }
-        plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans.clone()));
+        plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans));
     }
     tell_demand(scene, &outlook, &mut plan);
-    dbg_plan(
-        "answer",
-        scene,
-        track,
-        &now,
-        &outlook,
-        &loans,
-        &plan,
-        &format!(
-            "from {} asks {:?} grants {:?} st {:?} dem {:?}",
-            from.region,
-            said.asks
-                .iter()
-                .map(|a| (a.want / 100000, a.keep.map(|k| k / 100000)))
-                .collect::<Vec<_>>(),
-            said.grants
-                .iter()
-                .map(|(_, g)| g.amount_ppb / 100000)
-                .collect::<Vec<_>>(),
-            said.statements
-                .iter()
-                .map(|(_, s)| s.keep_ppb / 100000)
-                .collect::<Vec<_>>(),
-            said.demands
-                .iter()
-                .map(|(_, s)| s / 100000)
-                .collect::<Vec<_>>()
-        ),
-    );
     plan
 }
 
@@ -647,7 +566,7 @@ fn serve(
         .open_asks(scene.mono, scene.open_ms())
         .filter(|open| {
             let present = scene.actors.get(&open.ask.by.region);
-            present.is_none_or(|actor| *actor == open.ask.by)
+            present.is_none_or(|actor| *actor == open.ask.by) && loans.is_new(&open.ask)
         })
         .cloned()
         .collect();
@@ -655,9 +574,8 @@ fn serve(
         return;
     }
     let most = scene.regime.lendable_ppb(scene.policy, scene.now);
-    // What we are using of others' comes on top of our base, so that much less of it is needed.
+    // What is borrowed beyond need is given back, and not lent on.
     let need = outlook.ours.max(now.least);
-    let need = need.saturating_sub(loans.borrowed_at(scene.now));
     let spare = most.min(now.base.saturating_sub(need));
     let weight = |region: &Region| scene.policy.weights.get(region).copied().unwrap_or(1);
     let wants: Vec<(u64, u64)> = open
@@ -672,6 +590,7 @@ fn serve(
         let others = loans.lent_at(scene.now) - charged;
         // What it has already costs nothing more; what comes on top is taken from the share in force.
         let room = charged + now.free(scene.share_with(loans));
+        let room = room.min(spare.saturating_sub(others).max(charged));
         let room = room.min(most.saturating_sub(others));
         let amount = dealt.min(room);
         let is_more =

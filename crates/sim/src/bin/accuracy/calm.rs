@@ -19,7 +19,7 @@ pub(crate) fn table(seeds: u64, only: &str) {
             let rates = weights.map(|w| w / sum * LIMIT as f64 * PRESSURE);
             let setup = setup(policy, demand(&rates, 1_000, DURATION_MS), DURATION_MS);
             let ground = Ground::of(&setup);
-            let within = SETTLED_MS..DURATION_MS;
+            let within = 2 * SETTLED_MS..DURATION_MS;
             let (mut churn, mut wrong, mut asked) = (0.0, 0, 0);
             for outcome in runs(&setup, seeds) {
                 churn += churn_per_minute(&outcome.record, within.clone()) / seeds as f64;

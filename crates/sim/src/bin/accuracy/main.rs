@@ -4,7 +4,6 @@ mod calm;
 mod flip;
 mod policies;
 mod steady;
-mod trace;
 
 use clap::{Parser, Subcommand};
 
@@ -29,7 +28,6 @@ enum Table {
     Flip,
     /// How much shares move, and how many are refused wrongly, at 80% of the limit.
     Calm,
-    Trace,
 }
 
 fn main() {
@@ -37,7 +35,6 @@ fn main() {
     match args.table {
         Table::Steady => steady::table(args.seeds, &args.only),
         Table::Flip => flip::table(args.seeds, &args.only),
-        Table::Trace => trace::table(args.seeds, &args.only),
         Table::Calm => calm::table(args.seeds, &args.only),
     }
 }
