@@ -595,7 +595,8 @@ fn serve(
         let amount = dealt.min(room);
         let is_more =
             amount > charged + DEAD_BAND_PPB || (amount > charged && amount == ask.want_ppb);
-        let is_due = renews == Some(&ask.by) && is_old(loans, &ask, reclaim_ms, scene);
+        let is_due =
+            charged > 0 && renews == Some(&ask.by) && is_old(loans, &ask, reclaim_ms, scene);
         // What is needed here after all is asked back, not granted less of: a grant lowers nobody's charge.
         let amount = match (is_more, is_due) {
             (true, _) => amount,

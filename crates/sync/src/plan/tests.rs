@@ -1,10 +1,11 @@
 //! What a region does about one key, each rule on its own.
 
+mod follow;
 mod sliding;
 
 use super::*;
 use crate::message::Ask;
-use apportion_core::allotment::{Loans, RowSeen, Timing, Transfers};
+use apportion_core::allotment::{LoanAsk, Loans, RowSeen, Timing, Transfers};
 use apportion_core::fence::Missing;
 use apportion_core::fence::Span;
 use apportion_core::lives::{OnEmpty, RegionState};
