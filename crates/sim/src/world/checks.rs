@@ -68,7 +68,8 @@ impl World {
             .setup
             .duration_ms
             .saturating_sub(self.setup.faults_until_ms);
-        if quiet < 30_000 {
+        // Stated traffic goes on to the end: usage is never settled.
+        if quiet < 30_000 || self.setup.stated.is_some() {
             return Ok(());
         }
         for (policy, key) in self.keys.clone() {

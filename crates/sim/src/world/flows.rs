@@ -14,7 +14,7 @@ pub struct Stated {
     pub faults: Vec<Scripted>,
     pub interval_ms: u64,
     pub term_ms: u64,
-    /// So many keys are in the same demand each, and only the first is recorded.
+    /// So many keys there are. Only what is asked of the first is recorded.
     pub keys: usize,
 }
 
@@ -28,6 +28,8 @@ pub struct Flow {
     pub until_ms: u64,
     /// Units of one request.
     pub cost: u64,
+    /// Any of the first so many keys is asked for.
+    pub keys: usize,
 }
 
 /// A fault with its time.
@@ -67,6 +69,8 @@ pub struct Record {
     pub messages: u64,
     /// Of all messages, as they go over the wire.
     pub bytes: u64,
+    /// Usage slots in them.
+    pub slots: u64,
 }
 
 /// One request that a store was asked to decide.
@@ -137,7 +141,9 @@ impl World {
         if self.now > flow.from_ms {
             let node = self.rng.random_range(0..self.setup.nodes);
             let node = flow.region * self.setup.nodes + node;
-            let which = self.rng.random_range(0..self.keys.len());
+            let which = self
+                .rng
+                .random_range(0..flow.keys.clamp(1, self.keys.len()));
             self.ask_stated(node, which, flow.cost);
         }
         let drawn: f64 = self.rng.random();
@@ -212,6 +218,7 @@ impl World {
             let wire: proto::Message = apportion_sync::wire::to_wire(message);
             self.outcome.record.messages += 1;
             self.outcome.record.bytes += wire.encoded_len() as u64;
+            self.outcome.record.slots += wire.usage.len() as u64;
         }
     }
 

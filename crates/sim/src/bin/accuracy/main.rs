@@ -1,6 +1,8 @@
 //! `cargo run --release -p apportion-sim --bin accuracy -- TABLE`: the figures of docs/ACCURACY.md, made anew.
 
 mod calm;
+mod cost;
+mod faults;
 mod flip;
 mod policies;
 mod steady;
@@ -28,6 +30,12 @@ enum Table {
     Flip,
     /// How much shares move, and how many are refused wrongly, at 80% of the limit.
     Calm,
+    /// What a partition costs, against its duration.
+    Partition,
+    /// What a store that is lost or rolled back costs.
+    Loss,
+    /// What regions tell each other, in bytes.
+    Cost,
 }
 
 fn main() {
@@ -36,5 +44,8 @@ fn main() {
         Table::Steady => steady::table(args.seeds, &args.only),
         Table::Flip => flip::table(args.seeds, &args.only),
         Table::Calm => calm::table(args.seeds, &args.only),
+        Table::Partition => faults::partitions(args.seeds, &args.only),
+        Table::Loss => faults::losses(args.seeds, &args.only),
+        Table::Cost => cost::table(),
     }
 }

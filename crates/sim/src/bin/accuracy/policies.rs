@@ -69,6 +69,7 @@ pub(crate) fn demand(per_second: &[f64], from_ms: u64, until_ms: u64) -> Vec<Flo
             from_ms,
             until_ms,
             cost: 1,
+            keys: 1,
         })
         .collect()
 }
