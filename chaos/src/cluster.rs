@@ -30,6 +30,8 @@ pub struct ClusterSpec {
     pub regions: Vec<String>,
     pub nodes_per_region: usize,
     pub store: StoreKind,
+    /// Added to the command line of each region's Redis.
+    pub redis_args: Vec<String>,
     /// The `[[policy]]` tables; `regions` is written above them.
     pub policies: String,
     pub interval: String,
@@ -64,6 +66,7 @@ impl ClusterSpec {
             regions: REGIONS.map(str::to_owned).to_vec(),
             nodes_per_region: 1,
             store,
+            redis_args: Vec::new(),
             policies: policies.to_owned(),
             interval: "2s".to_owned(),
             loan_term: "10s".to_owned(),
@@ -77,6 +80,12 @@ impl ClusterSpec {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
+        self
+    }
+
+    #[must_use]
+    pub fn redis_args(mut self, args: &[&str]) -> Self {
+        self.redis_args = args.iter().map(ToString::to_string).collect();
         self
     }
 
@@ -136,10 +145,13 @@ impl Cluster {
         let mut stores = BTreeMap::new();
         let mut specs: BTreeMap<String, Vec<NodeSpec>> = BTreeMap::new();
         for region in &spec.regions {
-            let redis = match spec.store {
+            let mut redis = match spec.store {
                 StoreKind::Memory => None,
                 StoreKind::Redis => Some(RedisServer::reserve()?),
             };
+            if let Some(redis) = &mut redis {
+                redis.set_args(&spec.redis_args);
+            }
             let url = redis
                 .as_ref()
                 .map_or_else(|| "memory:".to_owned(), RedisServer::url);
