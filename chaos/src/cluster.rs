@@ -121,18 +121,26 @@ impl Cluster {
     /// Starts everything and waits until each node is ready; see [`Cluster::wait_met`] for more.
     pub fn start(spec: &ClusterSpec) -> Result<Self, Error> {
         let mut cluster = Self::prepare(spec)?;
-        for parts in cluster.regions.values_mut() {
+        cluster.launch()?;
+        Ok(cluster)
+    }
+
+    /// Starts what was prepared, and waits until each node is ready. A Redis that runs already stays as it is.
+    pub fn launch(&mut self) -> Result<(), Error> {
+        for parts in self.regions.values_mut() {
             if let Some(redis) = &mut parts.redis {
-                redis.restart()?;
+                if redis.process().is_none() {
+                    redis.restart()?;
+                }
             }
             for node in &mut parts.nodes {
                 node.start()?;
             }
         }
-        for node in cluster.nodes_mut() {
+        for node in self.nodes_mut() {
             node.wait_ready()?;
         }
-        Ok(cluster)
+        Ok(())
     }
 
     /// Everything in place, and nothing but the links running.

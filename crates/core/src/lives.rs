@@ -61,6 +61,10 @@ pub struct RegionState {
     pub ended: BTreeMap<Region, BTreeSet<Life>>,
     /// The digest of each policy by its name@version, as it was when the store first saw it.
     pub policies: BTreeMap<String, u64>,
+    /// For how long another process may take itself for this store after a fail-over; 0: it has no replicas.
+    pub overlap_ms: u64,
+    /// Until then the process that this one took over from may still decide, so this one doesn't.
+    pub silent_until: StoreMs,
     /// The last closing of this life.
     pub closing: Option<Closing>,
     /// What is kept of each peer's last closing.
@@ -132,6 +136,8 @@ impl RegionState {
             known: BTreeMap::from([(region.clone(), BTreeSet::from([life]))]),
             ended: BTreeMap::new(),
             policies: BTreeMap::new(),
+            overlap_ms: 0,
+            silent_until: StoreMs(0),
             closing: None,
             kept: BTreeMap::new(),
         }
@@ -165,10 +171,38 @@ impl RegionState {
         }
     }
 
+    /// A life that begins on a store with replicas decides nothing until the overlap is over.
+    #[must_use]
+    pub fn silent_for(self, overlap_ms: u64, now: StoreMs) -> Self {
+        Self {
+            overlap_ms,
+            silent_until: match overlap_ms {
+                0 => StoreMs(0),
+                _ => now.plus(overlap_ms),
+            },
+            ..self
+        }
+    }
+
+    /// Whether a store that says `fingerprint` of itself is the one that this life is of.
+    ///
+    /// A process that gets its first replica takes another name for its history. One that was promoted since keeps the
+    /// name of the history before: `promoted`.
+    pub fn is_of(&self, fingerprint: &str, promoted: bool) -> bool {
+        let run = |fingerprint: &str| fingerprint.split_once(':').map(|(run, _)| run.to_owned());
+        let same_run = run(fingerprint).is_some() && run(fingerprint) == run(&self.fingerprint);
+        self.fingerprint == fingerprint || (same_run && !promoted)
+    }
+
     /// A new epoch: the clock stepped, or nobody vouched for it.
     #[must_use]
     pub fn next_epoch(self, now: StoreMs) -> Self {
+        let was_silent = self.anchor < self.silent_until;
         Self {
+            silent_until: match was_silent {
+                true => now.plus(self.overlap_ms),
+                false => StoreMs(0),
+            },
             epoch: Epoch(self.epoch.0 + 1),
             epoch_began: now,
             anchor: now,
@@ -368,6 +402,7 @@ impl RegionState {
                 Missing::EmptyAt(self.epoch_began)
             },
             closed_before: self.high_water,
+            replicated: self.overlap_ms > 0,
         }
     }
 

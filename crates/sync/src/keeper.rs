@@ -302,8 +302,11 @@ impl Keeper {
         let Looked {
             now,
             fingerprint,
+            replication,
+            overlap_ms,
             state,
         } = looked;
+        let promoted = replication.was_promoted;
         let quick = received - sent <= LOOK_MAX_MS;
         let stored = match &state {
             None => None,
@@ -329,15 +332,19 @@ impl Keeper {
                     self.on_empty,
                     &self.peers,
                 );
-                (born, trusted(quick, now))
+                (born.silent_for(overlap_ms, now), trusted(quick, now))
             }
-            Some((_, state)) if state.fingerprint != fingerprint && !state.is_sealed() => (
-                state.clone().reborn(fresh, &fingerprint, now),
-                trusted(quick, now),
-            ),
+            Some((_, state)) if !state.is_of(&fingerprint, promoted) && !state.is_sealed() => {
+                let reborn = state.clone().reborn(fresh, &fingerprint, now);
+                (reborn.silent_for(overlap_ms, now), trusted(quick, now))
+            }
             Some((_, state)) if state.is_shut() => (state.clone(), Span::never()),
             Some((_, state)) => self.vouch(state.clone(), sent, received, now),
         };
+        if next.is_of(&fingerprint, promoted) {
+            next.fingerprint.clone_from(&fingerprint);
+        }
+        next.overlap_ms = overlap_ms;
         let was_shut = next.is_shut();
         if next.closing.as_ref().map(|c| c.stage) == Some(ClosingStage::Closed) {
             self.heard.clear();
@@ -348,6 +355,9 @@ impl Keeper {
         next = self.close_or_open(next, &fingerprint, received, now, random);
         if was_shut && !next.is_shut() {
             span = trusted(quick, now);
+        }
+        if now < next.silent_until {
+            span = Span::never();
         }
         next.revision = next.revision.max(self.revision);
         self.behind = (next.revision > self.revision).then_some(next.revision);
@@ -393,7 +403,11 @@ impl Keeper {
         now: StoreMs,
         random: u64,
     ) -> RegionState {
-        let lost = |state: RegionState| state.reborn(Life::from_random(random), fingerprint, now);
+        let lost = |state: RegionState| {
+            let overlap_ms = state.overlap_ms;
+            let reborn = state.reborn(Life::from_random(random), fingerprint, now);
+            reborn.silent_for(overlap_ms, now)
+        };
         self.wish = self.wish.filter(|pending| received <= pending.until);
         if let Some(pending) = &mut self.wish {
             pending.in_hand = true;
@@ -574,6 +588,81 @@ mod tests {
             step = keeper.replied(1, replies, 7);
         }
         assert_eq!(step, Step::Settled);
+    }
+
+    /// A closed region's scripts refuse the nodes that haven't heard of it, and its store is written to no more.
+    #[test]
+    fn a_region_that_closes_stops_all_its_nodes_before_it_says_so() {
+        let (us, peer) = (Region::new("a"), Region::new("b"));
+        let timing = Timing { term_ms: 10_000 };
+        let peers = vec![peer.clone()];
+        let new = || {
+            let (us, peers) = (us.clone(), peers.clone());
+            Keeper::new(us, peers, timing, 0, 1, Vec::new(), OnEmpty::New)
+        };
+        let (mut keeper, mut other) = (new(), new());
+        let mut memory = Memory::new("run");
+        settle(&mut keeper, &mut memory);
+        settle(&mut other, &mut memory);
+        let before = other.regime().expect("the store was reached").fence();
+        let theirs = RegionState::on_empty(
+            &peer,
+            Life::from_random(9),
+            "",
+            NOW,
+            OnEmpty::New,
+            std::slice::from_ref(&us),
+        );
+        let tell = |keeper: &mut Keeper, theirs: &RegionState| {
+            let table = keeper.state().expect("a state").table();
+            let heard = theirs.hear(&table, std::slice::from_ref(&us));
+            heard.expect("they are peers")
+        };
+        // They know each other.
+        assert!(keeper.hear(&theirs.table(), true, 1));
+        settle(&mut keeper, &mut memory);
+        let theirs = tell(&mut keeper, &theirs);
+
+        keeper.wish(Wish::Close, 1);
+        settle(&mut keeper, &mut memory);
+        assert_eq!(keeper.wishes_done, 1);
+        assert!(keeper.regime().is_some(), "nobody was told yet");
+        let theirs = tell(&mut keeper, &theirs);
+        assert!(keeper.hear(&theirs.table(), true, 1));
+        settle(&mut keeper, &mut memory);
+        assert_eq!(keeper.stage(), Some(ClosingStage::Closed));
+        assert_eq!(keeper.regime().map(|regime| regime.revision), None);
+        let read = Op::Read {
+            fence: before,
+            partition: apportion_core::Partition(7),
+            ids: Vec::new(),
+        };
+        assert!(matches!(
+            memory.apply(NOW, read),
+            Err(StoreError::Fenced(Some(_)))
+        ));
+        settle(&mut other, &mut memory);
+        assert!(other.regime().is_none());
+
+        let version = |memory: &mut Memory| match memory.apply(NOW, Op::Look) {
+            Ok(Reply::Looked(looked)) => looked.state.map(|(version, _)| version),
+            other => panic!("looked: {other:?}"),
+        };
+        let last = version(&mut memory);
+        keeper.due = 0;
+        settle(&mut keeper, &mut memory);
+        assert_eq!(version(&mut memory), last, "that was its last word");
+
+        // Back under another fingerprint, it waits for the peer, and goes on.
+        let mut memory = memory.restarted("another run");
+        settle(&mut keeper, &mut memory);
+        assert!(keeper.regime().is_none() && keeper.sealed().is_some());
+        let theirs = tell(&mut keeper, &theirs);
+        assert!(keeper.hear(&theirs.table(), true, 1));
+        settle(&mut keeper, &mut memory);
+        let after = keeper.regime().expect("it goes on").state;
+        assert_eq!(after.life, before.record.life);
+        assert_eq!(after.fingerprint, "another run");
     }
 
     #[test]
