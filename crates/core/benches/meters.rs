@@ -26,6 +26,7 @@ fn fence() -> Fence {
         epoch_began: StoreMs(0),
         missing: Missing::Full,
         closed_before: StoreMs(0),
+        replicated: false,
     }
 }
 

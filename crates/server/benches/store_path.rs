@@ -231,6 +231,7 @@ async fn one_decision(store: &RedisStore) -> Outcome<Vec<Vec<u8>>> {
             epoch_began: looked.now,
             missing: Missing::Full,
             closed_before: StoreMs(0),
+            replicated: false,
         },
         partition: key.partition(),
         id: 1,

@@ -85,6 +85,8 @@ impl Memory {
             Op::Look => Ok(Reply::Looked(Looked {
                 now,
                 fingerprint: self.fingerprint.clone(),
+                replication: Replication::none(),
+                overlap_ms: 0,
                 state: self.state.clone(),
             })),
             Op::PutState { expect, value } => {
@@ -271,6 +273,9 @@ fn run_decide(
     decide: &Decide,
     now: StoreMs,
 ) -> Result<Decided, StoreError> {
+    if decide.fence.replicated && !decide.fence.span.contains(now) {
+        return Err(StoreError::OutOfSpan);
+    }
     rest.requests.expire(now);
     rest.newcomers.expire(now);
     let remember = decide

@@ -222,8 +222,24 @@ pub enum Reply {
 pub struct Looked {
     pub now: StoreMs,
     pub fingerprint: String,
+    pub replication: Replication,
+    /// For how long another process may still take itself for this store after a fail-over; 0: it has no replicas.
+    pub overlap_ms: u64,
     /// Version and bytes of the region's state.
     pub state: Option<(u64, Vec<u8>)>,
+}
+
+/// The processes that a store shares its data with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replication {
+    /// It takes no data from another one.
+    pub is_master: bool,
+    /// It took data from another one before, as far as it remembers.
+    pub was_promoted: bool,
+    /// Connected, in whatever state.
+    pub replicas: u32,
+    /// For each replica that is up to date, when it last said so.
+    pub lags_ms: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -279,6 +295,20 @@ pub struct FeedEntry {
     /// `None`: this store's own actor.
     pub actor: Option<Actor>,
     pub counts: Counts,
+}
+
+// === impl Replication ===
+
+impl Replication {
+    /// Of a store that nothing is copied from.
+    pub const fn none() -> Self {
+        Self {
+            is_master: true,
+            was_promoted: false,
+            replicas: 0,
+            lags_ms: Vec::new(),
+        }
+    }
 }
 
 /// Why an operation has no reply. Says whether it may have been executed.

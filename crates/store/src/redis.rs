@@ -113,6 +113,10 @@ pub struct Inspection {
     pub connected_replicas: u32,
     /// Writes stop with fewer good replicas. `None`: CONFIG isn't permitted.
     pub min_replicas_to_write: Option<u32>,
+    /// A replica that was silent for longer isn't good. `None`: CONFIG isn't permitted.
+    pub min_replicas_max_lag_s: Option<u64>,
+    /// After so long without replicas it takes another name for its history; 0: never. `None`: as above.
+    pub repl_backlog_ttl_s: Option<u64>,
 }
 
 // === impl RedisStore ===
@@ -202,12 +206,21 @@ impl RedisStore {
         for section in ["server", "replication", "memory"] {
             pipeline.cmd("INFO").arg(section);
         }
-        pipeline
-            .cmd("CONFIG")
-            .arg("GET")
-            .arg("min-replicas-to-write");
+        let options = [
+            "min-replicas-to-write",
+            "min-replicas-max-lag",
+            "repl-backlog-ttl",
+        ];
+        for option in options {
+            pipeline.cmd("CONFIG").arg("GET").arg(option);
+        }
         let mut answers = self.0.bulk.send(&pipeline).await?;
-        let config = answers.pop().and_then(decode::config_value);
+        let config = answers.split_off(answers.len() - options.len());
+        let config = config.into_iter().map(decode::config_value);
+        let mut config = config.map(|value| value?.parse::<u64>().ok());
+        let mut option = || config.next().flatten();
+        let (min_replicas, min_replicas_max_lag_s, repl_backlog_ttl_s) =
+            (option(), option(), option());
         let mut info = String::new();
         for answer in answers {
             info += &decode::string(&decode::accepted(answer)?).unwrap_or_default();
@@ -223,7 +236,9 @@ impl RedisStore {
             role: said("role")?,
             maxmemory_policy: field("maxmemory_policy"),
             connected_replicas: said("connected_slaves")?.parse().unwrap_or(0),
-            min_replicas_to_write: config.and_then(|n| n.parse().ok()),
+            min_replicas_to_write: min_replicas.and_then(|n| n.try_into().ok()),
+            min_replicas_max_lag_s,
+            repl_backlog_ttl_s,
         })
     }
 

@@ -8,7 +8,7 @@ mod tests;
 
 use crate::message::{Ask, Message, Trade, UsageEntry};
 use apportion_core::allotment::{LoanGrant, Row, RowSeen, Statement};
-use apportion_core::lives::{Heard, LifeTable};
+use apportion_core::lives::{Heard, Kept, LifeTable, Nonce, Word};
 use apportion_core::policy::{PPB, limits};
 use apportion_core::usage::Counts;
 use apportion_core::{Actor, Epoch, Key, Life, Limits, Region, StoreMs};
@@ -95,6 +95,27 @@ pub fn to_wire(message: &Message) -> proto::Message {
         acks: positions_to_wire(&message.acks),
         reader: message.reader.clone(),
         trade: (!message.trade.is_empty()).then_some(trade),
+        closing: table.word.map(closing_to_wire),
+        kept: table.kept.iter().map(kept_to_wire).collect(),
+    }
+}
+
+fn closing_to_wire(word: Word) -> proto::Closing {
+    proto::Closing {
+        number: word.nonce.number,
+        random: word.nonce.random,
+        strike_by: word.strike_by,
+    }
+}
+
+fn kept_to_wire((region, kept): (&Region, &Kept)) -> proto::KeptClosing {
+    proto::KeptClosing {
+        region: region.to_string(),
+        life: kept.life.to_bits(),
+        number: kept.nonce.number,
+        random: kept.nonce.random,
+        told: kept.told,
+        struck_by: kept.struck_by,
     }
 }
 
@@ -244,6 +265,8 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
             .into_iter()
             .map(|bits| life("ended", bits))
             .collect::<Result<_, _>>()?,
+        word: wire.closing.map(closing_from_wire),
+        kept: kept_from_wire(few("kept", wire.kept, REGIONS_MAX)?)?,
     };
     let usage = few("usage", wire.usage, USAGE_MAX)?;
     let usage = each(usage, |entry| {
@@ -292,6 +315,34 @@ fn known_from_wire(
         let lives = lives.into_iter().map(|bits| life("known.lives", bits));
         let twice = all.insert(name, lives.collect::<Result<_, _>>()?);
         once("known.region", twice.is_none())?;
+    }
+    Ok(all)
+}
+
+fn closing_from_wire(closing: proto::Closing) -> Word {
+    Word {
+        nonce: Nonce {
+            number: closing.number,
+            random: closing.random,
+        },
+        strike_by: closing.strike_by,
+    }
+}
+
+fn kept_from_wire(list: Vec<proto::KeptClosing>) -> Result<BTreeMap<Region, Kept>, WireError> {
+    let mut all = BTreeMap::new();
+    for entry in list {
+        let kept = Kept {
+            life: life("kept.life", entry.life)?,
+            nonce: Nonce {
+                number: entry.number,
+                random: entry.random,
+            },
+            told: entry.told,
+            struck_by: entry.struck_by,
+        };
+        let twice = all.insert(region("kept.region", &entry.region)?, kept);
+        once("kept.region", twice.is_none())?;
     }
     Ok(all)
 }

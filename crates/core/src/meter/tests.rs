@@ -34,6 +34,7 @@ fn fence() -> Fence {
         epoch_began: at(0),
         missing: Missing::Full,
         closed_before: StoreMs(0),
+        replicated: false,
     }
 }
 

@@ -212,6 +212,11 @@ local function decide(i)
     n = n + 2
     return
   end
+  if not decides then
+    n = n + 1
+    out[n] = OUTSIDE
+    return
+  end
   purge_rest()
   local id, mode, hold_ms = A[i + 1], A[i + 2], nil
   if mode == HOLD then

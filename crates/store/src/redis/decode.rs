@@ -208,6 +208,27 @@ pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
+/// What the server says of the processes that it shares its data with.
+fn replication(info: &str) -> Option<Replication> {
+    const NONE: &str = "0000000000000000000000000000000000000000";
+    let lag_ms = |line: &str| {
+        let (name, fields) = line.split_once(':')?;
+        name.strip_prefix("slave")?.parse::<u32>().ok()?;
+        let field = |name: &str| {
+            let mut fields = fields.trim().split(',');
+            fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        let lag_s: u64 = field("lag")?.parse().ok()?;
+        (field("state")? == "online").then_some(lag_s.saturating_mul(1_000))
+    };
+    Some(Replication {
+        is_master: info_field(info, "role")? == "master",
+        was_promoted: info_field(info, "master_replid2").is_some_and(|id| id != NONE),
+        replicas: info_field(info, "connected_slaves")?.parse().ok()?,
+        lags_ms: info.lines().filter_map(lag_ms).collect(),
+    })
+}
+
 fn looked(names: &Names, inner: Vec<Value>) -> Result<Reply, StoreError> {
     let [time, info, state] = <[Value; 3]>::try_from(inner)
         .map_err(|_| StoreError::Rejected("a look has three parts".into()))?;
@@ -223,6 +244,9 @@ fn looked(names: &Names, inner: Vec<Value>) -> Result<Reply, StoreError> {
     let fingerprint = string(&info)
         .and_then(|info| fingerprint(&info))
         .ok_or_else(|| StoreError::Rejected("INFO has no run_id or no master_replid".into()))?;
+    let replication = string(&info).and_then(|info| replication(&info));
+    let replication = replication
+        .ok_or_else(|| StoreError::Rejected("INFO has no readable replication".into()))?;
     let unreadable_state = || garbage(&names.state());
     let Value::Array(fields) = state else {
         return Err(unreadable_state());
@@ -238,6 +262,8 @@ fn looked(names: &Names, inner: Vec<Value>) -> Result<Reply, StoreError> {
     Ok(Reply::Looked(Looked {
         now: StoreMs(now),
         fingerprint,
+        replication,
+        overlap_ms: 0,
         state,
     }))
 }
@@ -319,6 +345,7 @@ fn decided(
         4 => Err(StoreError::Rejected(
             String::from_utf8_lossy(reader.bytes()?).into_owned(),
         )),
+        5 => Err(StoreError::OutOfSpan),
         _ => return None,
     })
 }

@@ -296,7 +296,8 @@ impl Encoder<'_> {
             Missing::Full => head.signed(-1),
             Missing::EmptyAt(moment) => head.count(exact("a life's beginning", moment.0)?),
         };
-        head.count(fence.closed_before.0);
+        head.count(fence.closed_before.0)
+            .count(fence.replicated.into());
         Ok((cmd, head))
     }
 

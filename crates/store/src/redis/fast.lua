@@ -10,7 +10,7 @@
 -- The answer is one msgpack array: now, and for each request a status and what follows it:
 -- 0 decided: admitted, how many charges, and for each flags (algorithm * 4 + crowded * 2 + fits) and its reading
 -- 1 decided earlier: what is kept of that | 2 fenced: the record, or false | 3 the name is another request's
--- 4 an error: its text
+-- 4 an error: its text | 5 outside the span
 
 -- Where the rules are, and then the requests.
 local is = HEAD + 1

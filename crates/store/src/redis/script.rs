@@ -63,7 +63,7 @@ const USAGE: &str = include_str!("usage.lua");
 
 /// What the scripts have in common with `core`, with `pack`, and among themselves. A script is made anew at each of its
 /// calls, so they have these as numbers, and not as variables.
-const CONSTANTS: [(&str, u64); 42] = [
+const CONSTANTS: [(&str, u64); 43] = [
     ("SPAN_MS", SPAN_MS),
     ("HOLD_MAX_MS", HOLD_MAX_MS),
     ("HOLDS_MAX", HOLDS_MAX as u64),
@@ -77,7 +77,7 @@ const CONSTANTS: [(&str, u64); 42] = [
     ("EXACT", EXACT),
     ("DAY_MS", 86_400_000),
     // How many values the fence is.
-    ("HEAD", 8),
+    ("HEAD", 9),
     // Algorithms, and what is added to them in the first value of a stored meter.
     ("BUCKET", 1),
     ("WINDOW", 2),
@@ -111,6 +111,7 @@ const CONSTANTS: [(&str, u64); 42] = [
     ("FENCED", 2),
     ("REUSED", 3),
     ("FAILED", 4),
+    ("OUTSIDE", 5),
     // Elements of a list or a sorted set that are looked at together.
     ("PAGE", 64),
 ];

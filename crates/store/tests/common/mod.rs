@@ -130,6 +130,7 @@ pub(crate) fn fence(record: Record, now: StoreMs) -> Fence {
         epoch_began: now.minus(60_000),
         missing: Missing::Full,
         closed_before: StoreMs(0),
+        replicated: false,
     }
 }
 

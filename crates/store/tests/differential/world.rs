@@ -357,6 +357,7 @@ impl World {
             epoch_began: self.epoch_began,
             missing,
             closed_before,
+            replicated: self.chance(20),
         }
     }
 

@@ -416,7 +416,7 @@ impl Machine {
             // A round goes to every peer, so that each hears from this region once an interval.
             if occasion == Occasion::Round || !trade.is_empty() {
                 let out = out.remove(&peer).unwrap_or_default();
-                effects.push(self.send(regime, &peer, out, trade));
+                effects.push(self.send(&regime.state, &peer, out, trade));
             }
         }
     }

@@ -22,6 +22,8 @@ fn empty() -> Message {
             present: BTreeMap::new(),
             known: BTreeMap::new(),
             ended: BTreeSet::new(),
+            word: None,
+            kept: BTreeMap::new(),
         },
         policies: 1,
         is_reply: false,

@@ -48,6 +48,8 @@ pub(crate) fn message_from(name: &str) -> Message {
             present: BTreeMap::new(),
             known: BTreeMap::new(),
             ended: BTreeSet::new(),
+            word: None,
+            kept: BTreeMap::new(),
         },
         policies: 1,
         is_reply: false,

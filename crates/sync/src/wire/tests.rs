@@ -143,15 +143,40 @@ fn a_table() -> impl Strategy<Value = LifeTable> {
         btree_map(a_region(), a_life(), 0..4),
         btree_map(a_region(), btree_set(a_life(), 0..4), 0..4),
         btree_set(a_life(), 0..4),
+        proptest::option::of(a_word()),
+        btree_map(a_region(), a_kept(), 0..4),
     )
-        .prop_map(|(sender, epoch, present, known, ended)| LifeTable {
-            sender,
-            epoch: Epoch(epoch),
-            began_at: StoreMs(u64::from(epoch) * 1_000),
-            present,
-            known,
-            ended,
-        })
+        .prop_map(
+            |(sender, epoch, present, known, ended, word, kept)| LifeTable {
+                sender,
+                epoch: Epoch(epoch),
+                began_at: StoreMs(u64::from(epoch) * 1_000),
+                present,
+                known,
+                ended,
+                word,
+                kept,
+            },
+        )
+}
+
+fn a_nonce() -> impl Strategy<Value = Nonce> {
+    any::<(u32, u64)>().prop_map(|(number, random)| Nonce { number, random })
+}
+
+fn a_word() -> impl Strategy<Value = Word> {
+    (a_nonce(), any::<Option<u64>>()).prop_map(|(nonce, strike_by)| Word { nonce, strike_by })
+}
+
+fn a_kept() -> impl Strategy<Value = Kept> {
+    (a_life(), a_nonce(), any::<(bool, Option<u64>)>()).prop_map(
+        |(life, nonce, (told, struck_by))| Kept {
+            life,
+            nonce,
+            told,
+            struck_by,
+        },
+    )
 }
 
 fn a_message() -> impl Strategy<Value = Message> {
