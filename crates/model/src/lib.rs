@@ -1,0 +1,4 @@
+//! Models of the protocols between regions, checked to the end of small spaces.
+
+pub mod check;
+pub mod loans;
