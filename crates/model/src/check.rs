@@ -5,6 +5,34 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
+/// A model of a protocol, with the spaces that it is checked in and the mistakes that it can make.
+pub trait Protocol: Model + Clone + Send + Sync + Sized + 'static
+where
+    Self::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
+    Self::Action: Clone + Debug + PartialEq,
+{
+    const NAME: &'static str;
+    /// How much may happen.
+    type Bounds: Copy + Debug;
+    type Planted: Copy + Debug + 'static;
+
+    fn new(bounds: Self::Bounds, planted: Option<Self::Planted>) -> Self;
+
+    /// Spaces of seconds.
+    fn small() -> Vec<Self::Bounds>;
+
+    /// Spaces of minutes.
+    fn large() -> Vec<Self::Bounds>;
+
+    fn planted() -> &'static [Self::Planted];
+
+    /// A space in which a mistake shows, and without it nothing does.
+    fn shows_in(bug: Self::Planted) -> Self::Bounds;
+
+    /// Sets one of the bounds by its name. `None` where there is none of that name.
+    fn set(bounds: Self::Bounds, name: &str, value: u8) -> Option<Self::Bounds>;
+}
+
 /// What came of checking a model.
 #[derive(Debug)]
 pub struct Outcome {
@@ -57,6 +85,11 @@ impl Effort {
 // === impl Outcome ===
 
 impl Outcome {
+    /// To the nearest failure.
+    pub fn steps(&self) -> Option<usize> {
+        self.failures.iter().map(|f| f.actions.len()).min()
+    }
+
     /// All was looked at, nothing failed, and what was to be seen was seen: no promise was kept for want of occasion.
     pub fn holds(&self) -> bool {
         self.is_exhausted && self.failures.is_empty() && self.unseen.is_empty()
@@ -100,9 +133,9 @@ where
     M::Action: Clone + Debug + PartialEq,
 {
     let mut found = check(model.clone(), Effort::QUIET, |_, _| {});
-    while let Some(steps) = found.failures.iter().map(|f| f.actions.len()).min() {
+    while let Some(fewer) = found.steps().and_then(|steps| steps.checked_sub(1)) {
         let effort = Effort {
-            steps_max: steps.checked_sub(1),
+            steps_max: Some(fewer),
             ..Effort::QUIET
         };
         let next = check(model.clone(), effort, |_, _| {});

@@ -9,6 +9,7 @@ mod world;
 pub use planted::Planted;
 pub use world::{Action, World};
 
+use crate::check::Protocol;
 use apportion_core::Region;
 use apportion_core::lives::Standing;
 use stateright::{Model, Property};
@@ -37,14 +38,18 @@ impl Bounds {
     pub const SMALL: Self = Self {
         regions: 3,
         losses: 1,
-        late: 1,
+        late: 0,
     };
 }
 
 // === impl FirstLifeModel ===
 
-impl FirstLifeModel {
-    pub fn new(bounds: Bounds, planted: Option<Planted>) -> Self {
+impl Protocol for FirstLifeModel {
+    const NAME: &'static str = "first-life";
+    type Bounds = Bounds;
+    type Planted = Planted;
+
+    fn new(bounds: Bounds, planted: Option<Planted>) -> Self {
         let regions: Vec<Region> = (0..bounds.regions)
             .map(|i| Region::new(&format!("r{i}")))
             .collect();
@@ -58,6 +63,49 @@ impl FirstLifeModel {
         }
     }
 
+    fn small() -> Vec<Bounds> {
+        let small = Bounds::SMALL;
+        let two = Bounds {
+            regions: 2,
+            losses: 2,
+            late: 1,
+        };
+        vec![two, small]
+    }
+
+    fn large() -> Vec<Bounds> {
+        let small = Bounds::SMALL;
+        vec![
+            Bounds {
+                regions: 2,
+                losses: 3,
+                late: 1,
+            },
+            Bounds { losses: 2, ..small },
+        ]
+    }
+
+    fn planted() -> &'static [Planted] {
+        &Planted::ALL
+    }
+
+    fn shows_in(bug: Planted) -> Bounds {
+        bug.shows_in()
+    }
+
+    fn set(bounds: Bounds, name: &str, value: u8) -> Option<Bounds> {
+        let mut b = bounds;
+        match name {
+            "regions" => b.regions = usize::from(value),
+            "losses" => b.losses = value,
+            "late" => b.late = value,
+            _ => return None,
+        }
+        Some(b)
+    }
+}
+
+impl FirstLifeModel {
     fn has(&self, bug: Planted) -> bool {
         self.planted == Some(bug)
     }

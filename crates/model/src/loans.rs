@@ -17,6 +17,7 @@ pub use planted::Planted;
 pub use said::Said;
 pub use state::{Node, RegionNow, World};
 
+use crate::check::Protocol;
 use apportion_core::allotment::{LentAll, Timing};
 use apportion_core::fence::SPAN_MS;
 use apportion_core::{Actor, Life, Region, StoreMs};
@@ -84,8 +85,12 @@ impl Bounds {
 
 // === impl LoansModel ===
 
-impl LoansModel {
-    pub fn new(bounds: Bounds, planted: Option<Planted>) -> Self {
+impl Protocol for LoansModel {
+    const NAME: &'static str = "loans";
+    type Bounds = Bounds;
+    type Planted = Planted;
+
+    fn new(bounds: Bounds, planted: Option<Planted>) -> Self {
         let lives = u64::from(bounds.losses) + 1;
         let actors = (0..bounds.regions)
             .map(|i| {
@@ -104,6 +109,78 @@ impl LoansModel {
         }
     }
 
+    fn small() -> Vec<Bounds> {
+        let calm = Bounds {
+            ticks: 4,
+            ..Bounds::CALM
+        };
+        let one = Bounds { asks: 1, ..calm };
+        vec![
+            calm,
+            Bounds { slow: true, ..one },
+            Bounds { losses: 1, ..one },
+            Bounds { steps: 1, ..one },
+            Bounds {
+                wobble: true,
+                ..one
+            },
+            Bounds { regions: 3, ..one },
+        ]
+    }
+
+    fn large() -> Vec<Bounds> {
+        let calm = Bounds::CALM;
+        vec![
+            Bounds { asks: 3, ..calm },
+            Bounds { slow: true, ..calm },
+            Bounds { losses: 1, ..calm },
+            Bounds { steps: 1, ..calm },
+            Bounds {
+                wobble: true,
+                ticks: 4,
+                ..calm
+            },
+            Bounds {
+                wobble: true,
+                losses: 1,
+                steps: 1,
+                asks: 1,
+                ..calm
+            },
+            Bounds {
+                regions: 3,
+                ticks: 4,
+                ..calm
+            },
+        ]
+    }
+
+    fn planted() -> &'static [Planted] {
+        &Planted::ALL
+    }
+
+    fn shows_in(bug: Planted) -> Bounds {
+        bug.shows_in()
+    }
+
+    fn set(bounds: Bounds, name: &str, value: u8) -> Option<Bounds> {
+        let mut b = bounds;
+        match name {
+            "regions" => b.regions = usize::from(value),
+            "ticks" => b.ticks = value,
+            "asks" => b.asks = value,
+            "statements" => b.statements = value,
+            "steps" => b.steps = value,
+            "losses" => b.losses = value,
+            "wobble" => b.wobble = value > 0,
+            "slow" => b.slow = value > 0,
+            _ => return None,
+        }
+        Some(b)
+    }
+}
+
+impl LoansModel {
     fn has(&self, bug: Planted) -> bool {
         self.planted == Some(bug)
     }

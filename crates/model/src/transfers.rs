@@ -11,6 +11,7 @@ mod planted;
 pub use act::{Action, Row, World};
 pub use planted::Planted;
 
+use crate::check::Protocol;
 use apportion_core::lives::{OnEmpty, RegionState};
 use apportion_core::{Actor, Life, Region, StoreMs};
 use stateright::{Model, Property};
@@ -61,8 +62,12 @@ impl Bounds {
 
 // === impl TransfersModel ===
 
-impl TransfersModel {
-    pub fn new(bounds: Bounds, planted: Option<Planted>) -> Self {
+impl Protocol for TransfersModel {
+    const NAME: &'static str = "transfers";
+    type Bounds = Bounds;
+    type Planted = Planted;
+
+    fn new(bounds: Bounds, planted: Option<Planted>) -> Self {
         let actors = (0..bounds.regions)
             .map(|i| {
                 let region = Region::new(&format!("r{i}"));
@@ -80,6 +85,73 @@ impl TransfersModel {
         }
     }
 
+    fn small() -> Vec<Bounds> {
+        let small = Bounds::SMALL;
+        vec![
+            small,
+            Bounds {
+                gifts: 1,
+                losses: 1,
+                ..small
+            },
+            Bounds {
+                steps: 1,
+                gifts: 1,
+                ..small
+            },
+            Bounds {
+                regions: 3,
+                halves: 2,
+                ..small
+            },
+        ]
+    }
+
+    fn large() -> Vec<Bounds> {
+        let small = Bounds::SMALL;
+        vec![
+            Bounds { base: 2, ..small },
+            Bounds { gifts: 3, ..small },
+            Bounds {
+                losses: 1,
+                halves: 6,
+                ..small
+            },
+            Bounds { losses: 2, ..small },
+            Bounds {
+                regions: 3,
+                losses: 1,
+                gifts: 1,
+                ..small
+            },
+        ]
+    }
+
+    fn planted() -> &'static [Planted] {
+        &Planted::ALL
+    }
+
+    fn shows_in(bug: Planted) -> Bounds {
+        bug.shows_in()
+    }
+
+    fn set(bounds: Bounds, name: &str, value: u8) -> Option<Bounds> {
+        let mut b = bounds;
+        match name {
+            "regions" => b.regions = usize::from(value),
+            "base" => b.base = value,
+            "halves" => b.halves = value,
+            "from" => b.from = value,
+            "gifts" => b.gifts = value,
+            "losses" => b.losses = value,
+            "steps" => b.steps = value,
+            _ => return None,
+        }
+        Some(b)
+    }
+}
+
+impl TransfersModel {
     fn has(&self, bug: Planted) -> bool {
         self.planted == Some(bug)
     }
@@ -97,7 +169,7 @@ impl TransfersModel {
             Some(Planted::SkewNotCovered) => return label + 2,
             _ => {}
         }
-        let within = if half % HALVES == 0 {
+        let within = if half.is_multiple_of(HALVES) {
             DAY_MS / 2
         } else {
             DAY_MS - 30_000

@@ -33,6 +33,13 @@ impl Planted {
 
     /// A space in which it shows. Without it, nothing does.
     pub fn shows_in(self) -> Bounds {
-        Bounds::SMALL
+        let regions = match self {
+            Self::OneAnswerSuffices | Self::AnswersNeedNotAgree => 3,
+            _ => 2,
+        };
+        Bounds {
+            regions,
+            ..Bounds::SMALL
+        }
     }
 }

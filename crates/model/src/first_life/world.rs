@@ -13,7 +13,8 @@ pub struct World {
     pub late: Vec<Said>,
     pub late_left: u8,
     pub losses_left: u8,
-    /// A life was taken for the first though one before it had admitted, and not everybody who knew is gone.
+    /// A life was taken for the first though one before it had admitted, and not everybody who could
+    /// have known is lost.
     pub is_taken_twice: bool,
 }
 
@@ -24,8 +25,10 @@ pub struct RegionNow {
     pub was_emptied: bool,
     /// Lives of this region that could admit.
     pub admitted: BTreeSet<Life>,
-    /// Those since whose first admission no other region's store was lost.
-    pub surely_known: BTreeSet<Life>,
+    /// Regions whose stores knew, when the present life began, of an earlier one that had admitted; and still do.
+    pub witnesses: BTreeSet<usize>,
+    /// Another store, which had a life of this region on record, was emptied.
+    pub is_forgotten: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,7 +60,8 @@ impl Hash for RegionNow {
             Standing::Later => 2.hash(hasher),
         }
         (&s.present, &s.known, &s.ended).hash(hasher);
-        (self.was_emptied, &self.admitted, &self.surely_known).hash(hasher);
+        (self.was_emptied, self.is_forgotten).hash(hasher);
+        (&self.admitted, &self.witnesses).hash(hasher);
     }
 }
 
@@ -78,7 +82,8 @@ impl World {
             state: model.emptied(i, 0),
             was_emptied: false,
             admitted: BTreeSet::new(),
-            surely_known: BTreeSet::new(),
+            witnesses: BTreeSet::new(),
+            is_forgotten: false,
         };
         let mut world = Self {
             regions: (0..model.bounds.regions).map(region).collect(),
@@ -96,21 +101,14 @@ impl World {
         let r = &self.regions[i];
         let life = r.state.life;
         let is_first = r.state.standing == Standing::First;
-        let is_known = |life: &Life| {
-            let mut others = self.regions.iter().enumerate().filter(|(j, _)| *j != i);
-            others.any(|(_, other)| {
-                let known = other.state.known.get(&model.regions[i]);
-                known.is_some_and(|lives| lives.contains(life))
-            })
-        };
-        let mut before = r.admitted.iter().filter(|l| **l != life);
-        if is_first && before.any(|l| is_known(l) || r.surely_known.contains(l)) {
+        let has_admitted = r.admitted.iter().any(|l| *l != life);
+        if is_first && has_admitted && (!r.witnesses.is_empty() || !r.is_forgotten) {
             self.is_taken_twice = true;
         }
         let admits = r.state.may_admit() || model.has(Planted::AdmitsUnrecorded);
         let r = &mut self.regions[i];
-        if admits && r.admitted.insert(life) {
-            r.surely_known.insert(life);
+        if admits {
+            r.admitted.insert(life);
         }
     }
 }
@@ -136,7 +134,9 @@ impl FirstLifeModel {
             if world.late_left > 0 {
                 actions.push(Action::Delay { from: i });
             }
-            if world.losses_left > 0 {
+            // All regions are alike: let the first that loses its store be the first.
+            let is_untouched = world.losses_left == self.bounds.losses;
+            if world.losses_left > 0 && (i == 0 || !is_untouched) {
                 actions.extend([Action::Empty(i), Action::Restart(i)]);
             }
             for which in 0..world.late.len() {
@@ -169,6 +169,11 @@ impl FirstLifeModel {
             }
             Action::Empty(i) => {
                 let life = world.regions[i].state.life.to_bits() + 1;
+                for (j, other) in next.regions.iter_mut().enumerate().filter(|(j, _)| *j != i) {
+                    other.witnesses.remove(&i);
+                    other.is_forgotten |=
+                        world.regions[i].state.known.contains_key(&self.regions[j]);
+                }
                 self.begin(&mut next, i, self.emptied(i, life), true);
             }
             Action::Restart(i) => {
@@ -187,13 +192,17 @@ impl FirstLifeModel {
 
     fn begin(&self, next: &mut World, i: usize, state: RegionState, was_emptied: bool) {
         next.losses_left -= 1;
+        let knows = |other: &RegionNow| {
+            let known = other.state.known.get(&self.regions[i]);
+            known.is_some_and(|lives| !lives.is_disjoint(&next.regions[i].admitted))
+        };
+        let all = next.regions.iter().enumerate();
+        let witnesses = all
+            .filter(|(j, other)| *j != i && knows(other))
+            .map(|(j, _)| j);
+        next.regions[i].witnesses = witnesses.collect();
         next.regions[i].state = state;
         next.regions[i].was_emptied = was_emptied;
-        for (j, other) in next.regions.iter_mut().enumerate() {
-            if j != i {
-                other.surely_known.clear();
-            }
-        }
         next.note(self, i);
     }
 

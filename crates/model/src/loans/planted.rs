@@ -67,27 +67,35 @@ impl Planted {
     /// A space in which it shows. Without it, nothing does.
     pub fn shows_in(self) -> Bounds {
         let calm = Bounds::CALM;
+        let one = Bounds { asks: 1, ..calm };
         match self {
-            Self::RaiseBeforeLower | Self::BlindSwap => Bounds { slow: true, ..calm },
-            Self::NewestNotLargest | Self::Relending | Self::NeverReclaimed => calm,
-            Self::StaleReturn | Self::StatedBeforeLowered | Self::OlderTakenUp => calm,
+            Self::RaiseBeforeLower | Self::BlindSwap => Bounds { slow: true, ..one },
+            Self::NewestNotLargest
+            | Self::Relending
+            | Self::StaleReturn
+            | Self::StatedBeforeLowered
+            | Self::OlderTakenUp
+            | Self::NeverReclaimed => calm,
             Self::NoMargin | Self::SeenForgotten => Bounds {
                 wobble: true,
-                ticks: 5,
+                ..one
+            },
+            Self::NoLentAll | Self::RollbackWithoutLife => Bounds { losses: 1, ..one },
+            // Each region owes the other: a share of its own is lent already.
+            Self::OldLifeAccepted => Bounds {
+                losses: 1,
+                ticks: 0,
                 ..calm
             },
-            Self::OldLifeAccepted | Self::NoLentAll | Self::RollbackWithoutLife => {
-                Bounds { losses: 1, ..calm }
-            }
             Self::LentAllTooShort => Bounds {
                 losses: 1,
                 wobble: true,
-                ..calm
+                ..one
             },
             Self::OldEpochAccepted
             | Self::EpochKeepsCredits
             | Self::StepWithoutEpoch
-            | Self::ReclaimOutsideSpan => Bounds { steps: 1, ..calm },
+            | Self::ReclaimOutsideSpan => Bounds { steps: 1, ..one },
         }
     }
 }

@@ -1,22 +1,14 @@
 use super::*;
-use crate::check::{Effort, check, shortest};
+use crate::tests::{each_mistake_is_caught, holds_in};
 
-fn exhausts(bounds: Bounds) {
-    let outcome = check(LoansModel::new(bounds, None), Effort::QUIET, |_, _| {});
-    println!("{bounds:?}: {outcome}");
-    assert!(outcome.holds(), "{outcome}");
+#[test]
+fn each_mistake_shows() {
+    each_mistake_is_caught::<LoansModel>();
 }
 
 #[test]
-fn calm() {
-    exhausts(Bounds::CALM);
-}
-
-#[test]
-fn planted() {
-    for bug in Planted::ALL {
-        let b = bug.shows_in();
-        let outcome = shortest(LoansModel::new(b, Some(bug)));
-        println!("{bug:?} {b:?}: {outcome}");
+fn small_spaces_hold() {
+    for bounds in LoansModel::small() {
+        holds_in::<LoansModel>(bounds);
     }
 }

@@ -214,7 +214,7 @@ impl TransfersModel {
                     region: i,
                     behind: false,
                 });
-                if r.half % HALVES == 0 && r.half > 0 {
+                if r.half.is_multiple_of(HALVES) && r.half > 0 {
                     actions.push(Action::Lose {
                         region: i,
                         behind: true,

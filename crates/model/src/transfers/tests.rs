@@ -1,24 +1,14 @@
 use super::*;
-use crate::check::{Effort, check, shortest};
+use crate::tests::{each_mistake_is_caught, holds_in};
 
-fn exhausts(bounds: Bounds) {
-    let outcome = check(TransfersModel::new(bounds, None), Effort::QUIET, |_, _| {});
-    println!("{bounds:?}: {outcome}");
-    assert!(outcome.holds(), "{outcome}");
+#[test]
+fn each_mistake_shows() {
+    each_mistake_is_caught::<TransfersModel>();
 }
 
 #[test]
-fn transfers_small() {
-    exhausts(Bounds::SMALL);
-}
-
-#[test]
-fn transfers_planted() {
-    for bug in Planted::ALL {
-        let b = bug.shows_in();
-        let outcome = check(TransfersModel::new(b, None), Effort::QUIET, |_, _| {});
-        println!("NONE {b:?}: {outcome}");
-        let outcome = shortest(TransfersModel::new(b, Some(bug)));
-        println!("{bug:?} {b:?}: {outcome}");
+fn small_spaces_hold() {
+    for bounds in TransfersModel::small() {
+        holds_in::<TransfersModel>(bounds);
     }
 }
