@@ -151,15 +151,23 @@ impl RegionState {
             .entry(self.region.clone())
             .or_default()
             .insert(self.life);
-        self.known
-            .entry(self.region.clone())
-            .or_default()
-            .insert(life);
+        // A life that nobody has on record has admitted nothing, and nobody will have its successor on record either
+        // before that has asked.
+        let is_traceless = !self.may_admit();
+        let own = self.known.entry(self.region.clone()).or_default();
+        if is_traceless {
+            own.clear();
+        }
+        own.insert(life);
         Self {
             life,
             fingerprint: fingerprint.into(),
             began_at: now,
-            standing: Standing::Later,
+            standing: if is_traceless {
+                Standing::Asking(BTreeMap::new())
+            } else {
+                Standing::Later
+            },
             epoch: Epoch(1),
             epoch_began: now,
             anchor: now,

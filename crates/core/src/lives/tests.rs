@@ -59,6 +59,21 @@ fn three_empty_stores_that_have_all_met_are_new() {
 }
 
 #[test]
+fn a_life_that_nobody_knew_of_leaves_no_later_one() {
+    let mut states = [empty(0, 1), empty(1, 2), empty(2, 3)];
+    let restarted = states[0]
+        .clone()
+        .reborn(Life::from_random(4), "another run", BIRTH);
+    assert!(
+        !restarted.may_admit(),
+        "its successor would be taken for the first"
+    );
+    states[0] = restarted;
+    all_meet(&mut states);
+    assert!(states.iter().all(|s| s.standing == Standing::First));
+}
+
+#[test]
 fn two_of_three_can_not_say_that_a_store_is_new() {
     let mut states = [empty(0, 1), empty(1, 2), empty(2, 3)];
     for _ in 0..5 {

@@ -479,11 +479,11 @@ impl Machine {
         let to_asker = tell.remove(message.from()).unwrap_or_default();
         // What came free by this message may be what somebody else waits for.
         for (peer, trade) in tell {
-            effects.push(self.send(&regime, &peer, Out::default(), trade));
+            effects.push(self.send(&regime.state, &peer, Out::default(), trade));
         }
         let Some(token) = token else {
             if !to_asker.is_empty() {
-                effects.push(self.send(&regime, message.from(), Out::default(), to_asker));
+                effects.push(self.send(&regime.state, message.from(), Out::default(), to_asker));
             }
             return;
         };
