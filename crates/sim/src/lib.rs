@@ -3,6 +3,7 @@
 
 mod audit;
 mod kinds;
+mod knowing;
 mod plans;
 mod world;
 

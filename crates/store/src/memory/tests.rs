@@ -1,3 +1,7 @@
+//! What the embedded store does that its twin in Lua is compared with.
+
+mod tolerance;
+
 use super::*;
 use apportion_core::Epoch;
 use apportion_core::Key;
