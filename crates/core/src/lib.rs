@@ -16,6 +16,7 @@ pub mod period;
 pub mod policy;
 pub mod regime;
 pub mod schedule;
+pub mod tally;
 pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};

@@ -177,6 +177,7 @@ impl Node {
         let (sync, driver) = apportion_sync::spawn(Setup {
             machine,
             store: Telling {
+                region: region.clone(),
                 store: store.clone(),
                 denied: Arc::clone(&denied),
             },

@@ -2,6 +2,7 @@
 
 use crate::plans::Plans;
 use apportion_core::fence::{DRIFT_PPM, SPAN_MS};
+use apportion_core::policy::{PPM, Tolerance};
 use apportion_core::{Algorithm, Key, Policy, StoreMs};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,7 +63,16 @@ impl Audit {
     pub(crate) fn admit(&mut self, a: &Admission<'_>, plans: &Plans) -> Result<(), String> {
         let Admission { key, at_ms, .. } = *a;
         *self.admitted.entry(key.clone()).or_default() += a.units;
-        let limit = |since_ms| plans.largest_since(a.policy, key, since_ms, at_ms).limit;
+        let over_ppm = match a.policy.tolerance {
+            Tolerance::NeverOver => 0,
+            Tolerance::Over { ppm } => u64::from(ppm),
+            // What it may be over by depends on what is known: see `knowing`.
+            Tolerance::NeverUnder => return Ok(()),
+        };
+        let limit = |since_ms| {
+            let limit = plans.largest_since(a.policy, key, since_ms, at_ms).limit;
+            limit + limit * over_ppm / PPM
+        };
         match a.policy.algorithm {
             Algorithm::FixedWindow { period } => {
                 let label = a.label.ok_or("a window without a label")?;
@@ -76,7 +86,9 @@ impl Audit {
                 Ok(())
             }
             Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => {
-                self.fill(a, per_ms, limit(0))
+                let whole = 1.0 + over_ppm as f64 / PPM as f64;
+                let plain = plans.largest_since(a.policy, key, 0, at_ms).limit;
+                self.fill(a, per_ms, plain as f64 * whole, whole)
             }
             Algorithm::SlidingLog { per_ms } => {
                 let limit = limit(at_ms.saturating_sub(2 * per_ms));
@@ -95,9 +107,15 @@ impl Audit {
         }
     }
 
-    fn fill(&mut self, a: &Admission<'_>, per_ms: u64, limit: u64) -> Result<(), String> {
-        let burst = a.policy.limits.burst as f64;
-        let rate = limit as f64 / per_ms as f64;
+    fn fill(
+        &mut self,
+        a: &Admission<'_>,
+        per_ms: u64,
+        limit: f64,
+        whole: f64,
+    ) -> Result<(), String> {
+        let burst = a.policy.limits.burst as f64 * whole;
+        let rate = limit / per_ms as f64;
         let entry = self.buckets.entry(a.key.clone());
         let (level, since) = entry.or_insert((burst, a.at_ms));
         let drift = 1.0 + DRIFT_PPM as f64 / 1e6;

@@ -81,6 +81,114 @@ per = "45s"
 plans = { by = "plan", small = { limit = 40 }, large = { limit = 120 } }
 "#;
 
+/// Every algorithm under every tolerance but never-over.
+const TOLERANT: &str = r#"
+regions = ["a", "b", "c"]
+
+[[policy]]
+name = "day-over"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 200
+per = "day"
+usage = "1h"
+tolerance = { over = "10%" }
+
+[[policy]]
+name = "short-over"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 60
+per = "10s"
+weights = { a = 2, b = 1, c = 1 }
+tolerance = { over = "25%" }
+
+[[policy]]
+name = "rate-over"
+key = ["tenant"]
+algorithm = "token-bucket"
+limit = 240
+per = "1m"
+burst = 60
+tolerance = { over = "20%" }
+
+[[policy]]
+name = "log-over"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 60
+per = "45s"
+tolerance = { over = "10%" }
+
+[[policy]]
+name = "cells-over"
+key = ["tenant"]
+algorithm = "sliding-window"
+limit = 60
+per = "45s"
+tolerance = { over = "100%" }
+
+[[policy]]
+name = "classic-over"
+key = ["tenant"]
+algorithm = "sliding-window"
+buckets = 1
+limit = 50
+per = "40s"
+tolerance = { over = "10%" }
+
+[[policy]]
+name = "day-under"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 600
+per = "day"
+usage = "1h"
+tolerance = "never-under"
+
+[[policy]]
+name = "short-under"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 60
+per = "20s"
+tolerance = "never-under"
+
+[[policy]]
+name = "rate-under"
+key = ["tenant"]
+algorithm = "gcra"
+limit = 240
+per = "1m"
+burst = 60
+tolerance = "never-under"
+
+[[policy]]
+name = "log-under"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 60
+per = "45s"
+tolerance = "never-under"
+
+[[policy]]
+name = "cells-under"
+key = ["tenant"]
+algorithm = "sliding-window"
+limit = 60
+per = "45s"
+tolerance = "never-under"
+
+[[policy]]
+name = "classic-under"
+key = ["tenant"]
+algorithm = "sliding-window"
+buckets = 1
+limit = 50
+per = "40s"
+tolerance = "never-under"
+"#;
+
 impl Setup {
     /// Each kind by its name.
     pub fn kinds() -> Vec<(&'static str, Self)> {
@@ -123,6 +231,10 @@ impl Setup {
             ..crashes
         };
         let everything = Faults { step: 30, ..losses };
+        let tolerant = |faults: Faults| Self {
+            policies: TOLERANT.into(),
+            ..with(faults)
+        };
         vec![
             ("calm", calm.clone()),
             ("network", with(network)),
@@ -130,6 +242,9 @@ impl Setup {
             ("losses", with(losses)),
             ("clocks", with(clocks)),
             ("everything", with(everything)),
+            ("tolerant", tolerant(Faults::default())),
+            ("tolerant-crashes", tolerant(crashes)),
+            ("tolerant-everything", tolerant(everything)),
         ]
     }
 }

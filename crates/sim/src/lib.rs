@@ -3,6 +3,7 @@
 
 mod audit;
 mod kinds;
+mod knowing;
 pub mod measure;
 pub mod perfect;
 mod plans;

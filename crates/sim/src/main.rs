@@ -13,7 +13,7 @@ struct Args {
     /// The first one.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Which kind of run: calm, network, crashes, losses, clocks, everything; all of them by default.
+    /// Which kind of run: calm, network, crashes, losses, clocks, everything, tolerant, tolerant-crashes, tolerant-everything; all of them by default.
     #[arg(long)]
     kind: Option<String>,
 }

@@ -8,6 +8,7 @@ mod traffic;
 pub use flows::{Asked, Fault, Flow, Record, Scripted, Stated, Weighed};
 
 use crate::audit::{Admission, Audit, Violation};
+use crate::knowing::{Knowing, Seen};
 use crate::plans::Plans;
 use apportion_core::allotment::Timing;
 use apportion_core::fence::SPAN_MS;
@@ -43,6 +44,22 @@ pub struct Faults {
     pub step: u32,
 }
 
+impl Faults {
+    fn is_none(&self) -> bool {
+        let Self {
+            lose,
+            double,
+            cut,
+            crash,
+            pause,
+            lose_store,
+            roll_back,
+            step,
+        } = *self;
+        lose + double + cut + crash + pause + lose_store + roll_back + step == 0
+    }
+}
+
 /// What is simulated.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -74,6 +91,9 @@ pub struct Outcome {
     pub undecided: u64,
     pub losses: u64,
     pub steps: u64,
+    /// Units drawn on overdrafts, and requests refused under never-under.
+    pub overdrawn: u64,
+    pub known_used_up: u64,
     /// Units asked for and units admitted, by key text.
     pub by_key: BTreeMap<String, (u64, u64)>,
     /// Units admitted in each region, before and after the flip.
@@ -171,6 +191,7 @@ pub struct World {
     keys: Vec<(Arc<Policy>, Key)>,
     plans: Plans,
     audit: Audit,
+    knowing: Knowing,
     outcome: Outcome,
     /// The region that most of the traffic goes to; all alike where there is none.
     busy: Option<usize>,
@@ -264,6 +285,7 @@ impl World {
             keys,
             plans,
             audit: Audit::default(),
+            knowing: Knowing::default(),
             outcome: Outcome {
                 by_region: vec![(0, 0); setup.regions],
                 ..Outcome::default()
@@ -325,6 +347,8 @@ impl World {
                 .map_err(|what| self.violation(what))?;
         }
         self.compare_usage().map_err(|what| self.violation(what))?;
+        self.outcome.overdrawn = self.knowing.overdrawn;
+        self.outcome.known_used_up = self.knowing.refused;
         for (_, key) in &self.keys {
             let sums = self
                 .outcome
@@ -360,10 +384,7 @@ impl World {
                 // A call that is on its way when its node dies is still executed.
                 let shop = self.shop_of(node);
                 let now = self.store_now(shop);
-                let replies = ops
-                    .into_iter()
-                    .map(|op| self.shops[shop].memory.apply(now, op))
-                    .collect();
+                let replies = ops.into_iter().map(|op| self.call(shop, now, op)).collect();
                 let at = self.now + self.rng.random_range(0..3);
                 self.at(
                     at,
@@ -406,6 +427,24 @@ impl World {
             Event::Script { index, begins } => self.script(index, begins),
         }
         Ok(())
+    }
+
+    fn call(&mut self, shop: usize, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
+        let told = match &op {
+            Op::Hear { fence, heard, .. } => Some((fence.record.life, heard.clone())),
+            _ => None,
+        };
+        let reply = self.shops[shop].memory.apply(now, op);
+        if let Some((life, heard)) = told.filter(|_| reply.is_ok()) {
+            for heard in &heard {
+                let id = heard.id.key.policy_id();
+                let policy = self.policies.policies.iter().find(|p| p.id() == id);
+                if let Some(policy) = policy {
+                    self.knowing.hear(policy, heard, life, shop, self.now);
+                }
+            }
+        }
+        reply
     }
 
     fn restart(&mut self, node: usize) {

@@ -84,6 +84,27 @@ fn the_sum_holds_whatever_fails_together() {
 }
 
 #[test]
+fn no_tolerance_is_overstepped_where_nothing_fails() {
+    let outcomes = hold("tolerant");
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    assert!(sum(|o| o.overdrawn) > 0, "overdrafts were drawn on");
+    assert!(
+        sum(|o| o.known_used_up) > 0,
+        "limits were known to be used up"
+    );
+}
+
+#[test]
+fn no_tolerance_is_overstepped_where_nodes_and_links_fail() {
+    hold("tolerant-crashes");
+}
+
+#[test]
+fn no_tolerance_is_overstepped_whatever_fails_together() {
+    hold("tolerant-everything");
+}
+
+#[test]
 fn one_region_alone_can_use_all_of_a_window() {
     let setup = Setup {
         one_sided: true,

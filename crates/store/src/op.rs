@@ -2,6 +2,7 @@
 
 use apportion_core::fence::Fence;
 use apportion_core::meter::{Member, Meter, Reading, Rule, Terms};
+use apportion_core::tally::{Tally, Told};
 use apportion_core::usage::{Counts, Slot};
 use apportion_core::{Actor, Key, Life, Partition, Record, StoreMs};
 use std::sync::Arc;
@@ -80,6 +81,12 @@ pub enum Op {
         fence: Fence,
         partition: Partition,
         slots: Vec<UsageSlot>,
+    },
+    /// Takes in what other actors say that they admitted.
+    Hear {
+        fence: Fence,
+        partition: Partition,
+        heard: Vec<Heard>,
     },
     /// The slots of a key's periods.
     Usage {
@@ -192,6 +199,16 @@ pub struct UsageSlot {
     pub slot: Slot,
 }
 
+/// What an actor said that it admitted of a meter. What is newer than it said last is taken out of what is known.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Heard {
+    pub id: MeterId,
+    /// The key's. Where limits depend on the plan: the meter's own go before.
+    pub rule: Arc<Rule>,
+    pub actor: Actor,
+    pub told: Told,
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
     Looked(Looked),
@@ -211,6 +228,8 @@ pub enum Reply {
     Swapped(u64),
     Traded(Vec<MeterId>),
     Feed(FeedPage),
+    /// For each that was heard: units that were beyond the limit, by what is known here.
+    Heard(Vec<u64>),
     /// For each period: `None` stands for this store's own actor.
     Usage {
         now: StoreMs,
@@ -259,6 +278,8 @@ pub struct Answer {
     pub crowded: bool,
     /// The meter after the decision; for a member of a pool what it can have.
     pub reading: Reading,
+    /// What of the charge was drawn on the overdraft, in the rule's units.
+    pub overdrawn: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -282,6 +303,7 @@ pub struct Traded {
 pub struct FeedPage {
     pub now: StoreMs,
     pub entries: Vec<FeedEntry>,
+    pub tallies: Vec<TallyEntry>,
     /// To be acknowledged once the reader has the entries.
     pub seq: u64,
     /// There is more than `limit`.
@@ -295,6 +317,14 @@ pub struct FeedEntry {
     /// `None`: this store's own actor.
     pub actor: Option<Actor>,
     pub counts: Counts,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TallyEntry {
+    pub id: MeterId,
+    /// `None`: this store's own actor.
+    pub actor: Option<Actor>,
+    pub tally: Tally,
 }
 
 // === impl Replication ===

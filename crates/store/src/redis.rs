@@ -24,11 +24,13 @@
 //! | | 5, slots: sum, number, and a moment before which none ends; they are in `S` |
 //! | `…LKEY` | a log's entries: list of `at units`, oldest first |
 //! | `…SKEY`, `…WKEY` | slots: sorted set of ids by their ends; hash of id to units for those that aren't one |
+//! | `…OKEY`, `…KKEY` | meters of the overdraft, and of what is known of everybody's usage |
+//! | `…HKEY`, `…HKEY#LABEL` | tallies: hash of actor (`.` is the own) to when it began, its units, and how many they were of late |
 //! | `…PKEY` | a pool: `tokens`, and `name weight credit seen` of each member |
 //! | `…TKEY`, `…TKEY#LABEL` | traded: hash of version `v`, terms `s`, allotment `a`, attempts `n` |
 //! | `ap{7f}LIFEX` | names of the traded, in their order |
 //! | `…UKEY@PERIOD` | usage: hash of actor (`.` is the own) to `admitted refunded refused` |
-//! | `ap{7f}LIFEF`, `…Q`, `…C` | changed slots by the number of the change; the last number; what each reader acknowledged |
+//! | `ap{7f}LIFEF`, `…Q`, `…C` | changed slots and tallies by the number of the change; the last number; what each reader acknowledged |
 //! | `ap{pp}LIFEIID` | an admitted request: 16 bytes of its content; then when it was, what is kept beside it, and its answers |
 //! | `ap{pp}LIFENPOLICY@V#SECOND` | how many keys of a policy were new in this second |
 //!
@@ -353,7 +355,7 @@ impl RedisStore {
         let info = inner.next().as_ref().and_then(decode::string);
         let fingerprint = info.and_then(|info| decode::fingerprint(&info));
         let digests: Option<Vec<String>> = inner.map(|digest| decode::string(&digest)).collect();
-        let digests = digests.and_then(|digests| <[String; 4]>::try_from(digests).ok());
+        let digests = digests.and_then(|digests| <[String; 5]>::try_from(digests).ok());
         let (Some(fingerprint), Some(digests)) = (fingerprint, digests) else {
             return Err(StoreError::Rejected(
                 "unreadable answer to an attach".into(),

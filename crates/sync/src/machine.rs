@@ -528,6 +528,7 @@ impl Machine {
             policies: self.digest,
             is_reply: false,
             usage: out.usage,
+            counts: out.counts,
             through: out.through,
             feed: out.feed,
             reader: out.reader,

@@ -12,6 +12,7 @@ use apportion_core::allotment::Allotment;
 use apportion_core::fence::Fence;
 use apportion_core::key::SubjectHash;
 use apportion_core::meter::{Rule, State, Terms};
+use apportion_core::policy::Tolerance;
 use apportion_core::{Actor, Algorithm, Limits, Policy, Regime, Region, StoreMs};
 use apportion_store::{MeterId, Snapshot, Swap};
 use std::collections::BTreeMap;
@@ -53,8 +54,12 @@ pub(crate) fn counted(snapshot: &Snapshot) -> u64 {
     }
 }
 
-/// The meter of `key` at `now`, where it is one that regions trade. Slots aren't: each region has its own.
+/// The meter of `key` at `now`, where it is one that regions trade. Slots aren't: each region has its own. Nor is what
+/// is never under: there no part of the limit decides.
 pub(crate) fn traded_label(policy: &Policy, now: StoreMs) -> Option<Option<u64>> {
+    if policy.tolerance == Tolerance::NeverUnder {
+        return None;
+    }
     match policy.algorithm {
         Algorithm::FixedWindow { period } => Some(Some(period.label(now))),
         Algorithm::TokenBucket { .. }

@@ -6,10 +6,11 @@
 #[cfg(test)]
 mod tests;
 
-use crate::message::{Ask, Message, Trade, UsageEntry};
+use crate::message::{Ask, Count, Message, Trade, UsageEntry};
 use apportion_core::allotment::{LoanGrant, Row, RowSeen, Statement};
 use apportion_core::lives::{Heard, Kept, LifeTable, Nonce, Word};
 use apportion_core::policy::{PPB, limits};
+use apportion_core::tally::Told;
 use apportion_core::usage::Counts;
 use apportion_core::{Actor, Epoch, Key, Life, Limits, Region, StoreMs};
 use apportion_proto::sync::v1 as proto;
@@ -18,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Usage slots in one message.
 pub const USAGE_MAX: usize = 20_000;
+/// Tallies in one message.
+pub const COUNTS_MAX: usize = 20_000;
 /// Asks, grants, statements, rows, rows seen, words of what is left, and demands: so many of each in one message.
 pub const TRADE_MAX: usize = 5_000;
 pub const REGIONS_MAX: usize = limits::MAX_REGIONS;
@@ -75,6 +78,15 @@ pub fn to_wire(message: &Message) -> proto::Message {
         refused: entry.counts.refused,
     });
     let usage = usage.collect();
+    let counts = message.counts.iter().map(|count| proto::Count {
+        actor: actors.place(&count.actor),
+        key: count.id.key.to_string(),
+        label: count.id.label,
+        began_ms: count.told.began.0,
+        units: count.told.units,
+        recent: count.told.recent,
+    });
+    let counts = counts.collect();
     let trade = trade_to_wire(&message.trade, &mut actors);
     proto::Message {
         actors: actors.list,
@@ -95,6 +107,7 @@ pub fn to_wire(message: &Message) -> proto::Message {
         acks: positions_to_wire(&message.acks),
         reader: message.reader.clone(),
         trade: (!message.trade.is_empty()).then_some(trade),
+        counts,
         closing: table.word.map(closing_to_wire),
         kept: table.kept.iter().map(kept_to_wire).collect(),
     }
@@ -281,12 +294,29 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
             },
         })
     })?;
+    let counts = few("counts", wire.counts, COUNTS_MAX)?;
+    let counts = each(counts, |count| {
+        let units = number("counts.units", count.units)?;
+        Ok(Count {
+            id: MeterId {
+                key: key("counts.key", &count.key)?,
+                label: label("counts.label", count.label)?,
+            },
+            actor: at("counts.actor", &actors, count.actor)?,
+            told: Told {
+                began: moment("counts.began_ms", count.began_ms)?,
+                units,
+                recent: at_most("counts.recent", count.recent, units)?,
+            },
+        })
+    })?;
     let through = wire.through_ms.map(|ms| moment("through_ms", ms));
     Ok(Message {
         table,
         policies: wire.policies,
         is_reply: wire.is_reply,
         usage,
+        counts,
         through: through.transpose()?,
         feed: positions("feed", wire.feed)?,
         acks: positions("acks", wire.acks)?,

@@ -19,7 +19,8 @@ impl Settled<'_> {
             _ => None,
         });
         if !self.inside {
-            let (tokens, at) = stored.unwrap_or((0, self.now));
+            let unknown = if self.rule.is_lenient() { self.of } else { 0 };
+            let (tokens, at) = stored.unwrap_or((unknown, self.now));
             self.meter.state = State::Bucket { tokens, at };
             return;
         }
@@ -27,6 +28,7 @@ impl Settled<'_> {
             (Some((tokens, at)), _) => (tokens, began.unwrap_or(at)),
             // A meter is kept until it is surely full under the last of its shares, traded or not.
             (None, Missing::Full) => (self.of, self.now),
+            (None, Missing::EmptyAt(_)) if self.rule.is_lenient() => (self.of, self.now),
             (None, Missing::EmptyAt(moment)) => (0, moment),
         };
         let to = self.now.max(at);

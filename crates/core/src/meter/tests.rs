@@ -3,6 +3,7 @@
 mod buckets;
 mod counters;
 mod logs;
+mod slack;
 mod slots;
 mod windows;
 
@@ -68,6 +69,7 @@ fn rule(algorithm: Algorithm, limit: u64, part: Part) -> Rule {
         by_plan: false,
         fill_ms: 0,
         part,
+        slack: Slack::Nothing,
     }
 }
 

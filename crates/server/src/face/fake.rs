@@ -138,6 +138,7 @@ impl Fake {
             retry_after_ms: if refused { 1200 } else { 0 },
             decided_by: DecidedBy::Store,
             crowded: false,
+            overdrawn: 0,
         }
     }
 

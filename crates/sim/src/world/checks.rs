@@ -2,6 +2,7 @@
 
 use super::*;
 use apportion_core::Algorithm;
+use apportion_core::policy::Tolerance;
 
 impl World {
     /// The shares in force of a rate or a sliding window never add up to more than the whole, whether or not anybody uses them. Steps of
@@ -12,6 +13,9 @@ impl World {
             return Ok(());
         }
         for (policy, key) in self.keys.clone() {
+            if policy.tolerance == Tolerance::NeverUnder {
+                continue;
+            }
             let limits = policy.largest();
             let whole = match policy.algorithm {
                 Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. } => continue,

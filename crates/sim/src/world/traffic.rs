@@ -106,6 +106,11 @@ impl World {
         let shop = self.shop_of(node);
         let now = self.store_now(shop);
         let charge = decide.charges[0].clone();
+        let life = decide.fence.record.life;
+        let hold_ms = match decide.mode {
+            Mode::Hold { ttl_ms } => ttl_ms,
+            Mode::Peek | Mode::Charge | Mode::Note => 0,
+        };
         let generation = self.nodes[node].generation;
         match self.shops[shop].memory.apply(now, Op::Decide(decide)) {
             Ok(Reply::Decided(decided)) => {
@@ -115,7 +120,23 @@ impl World {
                     Reading::Bucket { .. } | Reading::Units { .. } => None,
                 };
                 self.note_asked(shop, &charge, decided.admitted);
+                let seen = Seen {
+                    policy,
+                    key: &charge.key,
+                    label,
+                    life,
+                    shop,
+                    units: charge.units,
+                    at_ms: self.now,
+                    hold_ms,
+                };
+                self.knowing.overdrawn += decided.answers[0].overdrawn / charge.rule.unit();
+                if !decided.admitted && self.outcome.steps == 0 {
+                    self.knowing.refuse(&seen)?;
+                }
                 if decided.admitted {
+                    let well = self.setup.faults.is_none();
+                    self.knowing.admit(&seen, well)?;
                     self.outcome.admitted += charge.units;
                     let flipped = self.is_flipped();
                     let sums = &mut self.outcome.by_region[shop];

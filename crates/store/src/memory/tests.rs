@@ -1,8 +1,12 @@
+//! What the embedded store does that its twin in Lua is compared with.
+
+mod tolerance;
+
 use super::*;
 use apportion_core::Epoch;
 use apportion_core::Key;
 use apportion_core::fence::{Missing, Span};
-use apportion_core::meter::{Member, Rule};
+use apportion_core::meter::{Member, Rule, Slack};
 use apportion_core::schedule::{MICRO, PPB, Shares};
 use apportion_core::{Algorithm, Limits, Period};
 
@@ -89,6 +93,7 @@ fn bucket_charge(key: &str, limits: Limits) -> Charge {
             by_plan: false,
             fill_ms: 10_000,
             part: Part::Shares(Shares::constant(PPB)),
+            slack: Slack::Nothing,
         }),
         cost: MICRO,
         units: 1,

@@ -51,6 +51,10 @@ pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Rep
             let ids: Option<Vec<MeterId>> = ids.collect();
             Ok(Reply::Traded(ids.ok_or_else(|| garbage(&set))?))
         }
+        Op::Hear { .. } => Ok(Reply::Heard(
+            row.map(|beyond| number(Some(beyond)))
+                .collect::<Result<_, _>>()?,
+        )),
         Op::Feed { .. } => feed(&name_of(op, names, "F", ""), row),
         Op::Usage { key, starts, .. } => {
             let now = StoreMs(number(row.next())?);
@@ -480,28 +484,46 @@ fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreE
     let now = StoreMs(number(row.next())?);
     let seq = number(row.next())?;
     let more = flag(row.next())?;
-    let mut entries = Vec::new();
+    let (mut entries, mut tallies) = (Vec::new(), Vec::new());
     while let Some(key) = row.next() {
         let fields = [Some(key), row.next(), row.next(), row.next()];
-        let entry = feed_entry(fields).ok_or_else(|| garbage(set))?;
-        entries.push(entry);
+        match changed(fields).ok_or_else(|| garbage(set))? {
+            Changed::Usage(entry) => entries.push(entry),
+            Changed::Tally(entry) => tallies.push(entry),
+        }
     }
     Ok(Reply::Feed(FeedPage {
         now,
         entries,
+        tallies,
         seq,
         more,
     }))
 }
 
-fn feed_entry(fields: [Option<Value>; 4]) -> Option<FeedEntry> {
+/// What a feed is of.
+enum Changed {
+    Usage(FeedEntry),
+    Tally(TallyEntry),
+}
+
+fn changed(fields: [Option<Value>; 4]) -> Option<Changed> {
     let [key, period, actor, counts] = fields;
     let [key, period, actor] = [key, period, actor].map(|field| field.as_ref().and_then(string));
-    Some(FeedEntry {
-        key: Key::parse(&key?)?,
-        period: StoreMs(period?.parse().ok()?),
-        actor: text::parse_slot_actor(&actor?)?,
-        counts: pack::parse_counts(&bytes(counts?)?)?,
+    let (key, period, counts) = (key?, period?, bytes(counts?)?);
+    let actor = text::parse_slot_actor(&actor?)?;
+    Some(match period.as_str() {
+        "~" => Changed::Tally(TallyEntry {
+            id: meter_id(&key)?,
+            actor,
+            tally: pack::parse_tally(&counts)?,
+        }),
+        period => Changed::Usage(FeedEntry {
+            key: Key::parse(&key)?,
+            period: StoreMs(period.parse().ok()?),
+            actor,
+            counts: pack::parse_counts(&counts)?,
+        }),
     })
 }
 

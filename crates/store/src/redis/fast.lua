@@ -23,19 +23,24 @@ local decide
 local rules_at, plain = {}, {}
 for k = 1, A[is] do
   rules_at[k] = is + 1
-  local part = A[is + 8]
-  is = is + 8
-  if part == SHARES then
-    is = is + 1 + 2 * A[is + 1]
-  elseif part == BASE then
-    is = is + 2
+  -- With its part of an overdraft there are two.
+  local parts = A[is + 7] % 4 >= OVER and 2 or 1
+  is = is + 7
+  for _ = 1, parts do
+    is = is + 1
+    local part = A[is]
+    if part == SHARES then
+      is = is + 1 + 2 * A[is + 1]
+    elseif part == BASE then
+      is = is + 2
+    end
   end
 end
 
 -- The one flow of a bucket's rule, with its time to live; false for all else.
 local function read_plain(i)
   local limit, burst, per, ppb = A[i + 1], A[i + 2], A[i + 3], A[i + 10]
-  if A[i] ~= BUCKET or A[i + 6] == 1 or A[i + 7] ~= SHARES or A[i + 8] ~= 1 or A[i + 9] > now then
+  if A[i] ~= BUCKET or A[i + 6] ~= 0 or A[i + 7] ~= SHARES or A[i + 8] ~= 1 or A[i + 9] > now then
     return false
   end
   local rest = limit % 1000

@@ -50,11 +50,12 @@ local function feed()
     return members
   end
   local function is_live(member)
-    local key, period, actor = string.match(member.name, '^(%S+) (%d+) (.+)$')
+    local key, period, actor = string.match(member.name, '^(%S+) ([%d~]+) (.+)$')
     if not key then
       garbage(set)
     end
-    local slot = read('HGET', usage_place(key, period), actor)
+    local place = period == '~' and base .. 'H' .. key or usage_place(key, period)
+    local slot = read('HGET', place, actor)
     return slot and {key, period, actor, slot, member.seq}
   end
   local live, more = page_of(set, tonumber(ARGV[4]), fetch, is_live)

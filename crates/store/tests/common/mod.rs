@@ -4,7 +4,7 @@
 pub(crate) mod proxy;
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::{Part, Rule};
+use apportion_core::meter::{Part, Rule, Slack};
 use apportion_core::schedule::{PPB, Shares};
 use apportion_core::{Algorithm, Epoch, Key, Life, Limits, Period, Record, StoreMs};
 use apportion_store::{
@@ -150,6 +150,7 @@ pub(crate) fn rule(algorithm: Algorithm, limit: u64, burst: u64) -> Rule {
         by_plan: false,
         fill_ms: 0,
         part,
+        slack: Slack::Nothing,
     }
 }
 

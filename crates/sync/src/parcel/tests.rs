@@ -28,6 +28,7 @@ fn empty() -> Message {
         policies: 1,
         is_reply: false,
         usage: Vec::new(),
+        counts: Vec::new(),
         through: None,
         feed: Vec::new(),
         reader: String::new(),

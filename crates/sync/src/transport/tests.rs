@@ -54,6 +54,7 @@ pub(crate) fn message_from(name: &str) -> Message {
         policies: 1,
         is_reply: false,
         usage: Vec::new(),
+        counts: Vec::new(),
         through: None,
         feed: Vec::new(),
         reader: String::new(),
