@@ -135,7 +135,11 @@ impl World {
                     self.knowing.refuse(&seen)?;
                 }
                 if decided.admitted {
-                    let scripted = self.setup.stated.as_ref().is_some_and(|s| !s.faults.is_empty());
+                    let scripted = self
+                        .setup
+                        .stated
+                        .as_ref()
+                        .is_some_and(|s| !s.faults.is_empty());
                     let well = self.setup.faults.is_none() && !scripted;
                     self.knowing.admit(&seen, well)?;
                     self.outcome.admitted += charge.units;
