@@ -358,7 +358,7 @@ fn refused(change: impl FnOnce(&mut proto::Message)) -> String {
 #[test]
 fn every_bound_is_held_and_named() {
     from_wire(least()).unwrap();
-    let cases: [(&str, String); 19] = [
+    let cases: [(&str, String); 21] = [
         ("actors: missing", refused(|m| m.actors.clear())),
         (
             "actors: 16385 of them; expected at most 16384",
@@ -392,6 +392,23 @@ fn every_bound_is_held_and_named() {
         (
             "ended: 257 of them; expected at most 256",
             refused(|m| m.ended = (0..257).collect()),
+        ),
+        (
+            "kept: 65 of them; expected at most 64",
+            refused(|m| m.kept = vec![proto::KeptClosing::default(); 65]),
+        ),
+        (
+            "kept.region: named twice",
+            refused(|m| {
+                let region = "x".to_owned();
+                m.kept = vec![
+                    proto::KeptClosing {
+                        region,
+                        ..Default::default()
+                    };
+                    2
+                ];
+            }),
         ),
         (
             "usage: 20001 of them; expected at most 20000",
