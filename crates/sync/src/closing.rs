@@ -188,22 +188,18 @@ impl Handle {
             Wish::Open
         };
         let before = self.status();
-        let was_shut = before.closed().is_some();
+        let closed_life = before.closed().map(|closing| closing.life);
         let deadline = Instant::now() + WITHIN;
         if !self.done(wish, deadline).await {
             return Err(OpenError::StoreUnavailable);
         }
         loop {
             let status = self.status();
-            let opens = match &status.closing {
-                Some(closing) => closing.progress == Progress::Open,
-                None => true,
-            };
-            if let Some(life) = status.life.filter(|_| opens && status.store_ok) {
-                return Ok(Opened {
-                    life,
-                    lost: was_shut && before.life != Some(life),
-                });
+            let regime = self.regime().load_full();
+            if let Some(regime) = regime.filter(|_| status.closed().is_none()) {
+                let life = regime.state.life;
+                let lost = closed_life.is_some_and(|closed| closed != life);
+                return Ok(Opened { life, lost });
             }
             if Instant::now() >= deadline {
                 let waits = status.closed().filter(|c| c.progress == Progress::Opening);

@@ -222,7 +222,7 @@ impl Machine {
     /// When the machine wants to be woken, at the latest.
     pub fn wake_at(&self) -> Mono {
         let mut at = self.keeper.due();
-        if self.published.is_some() {
+        if self.keeper.regime().is_some() {
             if !self.round_running {
                 at = at.min(self.round_due);
             }
@@ -375,7 +375,7 @@ impl Machine {
 
     /// Whether peers are to be told more often than by the rounds: until all have met, and of a closing.
     fn greets(&self) -> bool {
-        let speaks = self.published.is_some() || self.keeper.sealed().is_some();
+        let speaks = self.keeper.regime().is_some() || self.keeper.sealed().is_some();
         let tells = matches!(
             self.keeper.stage(),
             Some(Stage::Telling { .. } | Stage::Closed | Stage::Opening { .. })

@@ -299,7 +299,7 @@ fn an_unknown_key_is_an_error_that_names_its_line() {
         &[
             "4: sink: unknown key, did you mean \"sync\"?; expected one of region, policies, listen, store, sync, keys, peers",
             "6: listen.https: unknown key, did you mean \"http\"?; expected one of grpc, http, sync",
-            "12: store.timeuot: unknown key, did you mean \"timeout\"?; expected one of url, timeout, on_empty",
+            "12: store.timeuot: unknown key, did you mean \"timeout\"?; expected one of url, timeout, on_empty, replicas, replica_max_lag, stated",
             "22: peers[1].weight: unknown key; expected one of region, sync",
         ],
     );

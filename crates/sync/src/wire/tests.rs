@@ -423,6 +423,23 @@ fn every_bound_is_held_and_named() {
             refused(|m| m.ended = (0..257).collect()),
         ),
         (
+            "kept: 65 of them; expected at most 64",
+            refused(|m| m.kept = vec![proto::KeptClosing::default(); 65]),
+        ),
+        (
+            "kept.region: named twice",
+            refused(|m| {
+                let region = "x".to_owned();
+                m.kept = vec![
+                    proto::KeptClosing {
+                        region,
+                        ..Default::default()
+                    };
+                    2
+                ];
+            }),
+        ),
+        (
             "usage: 20001 of them; expected at most 20000",
             refused(|m| m.usage = vec![proto::Usage::default(); USAGE_MAX + 1]),
         ),
