@@ -28,8 +28,8 @@ pub(crate) struct Knowing {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Units, when they were noted.
-    noted: VecDeque<(u64, u64)>,
+    /// When units were noted, how many, and whether the store has surely noted them then.
+    noted: VecDeque<(u64, u64, bool)>,
     /// What a bucket is short of full, and when.
     missing: f64,
     at_ms: u64,
@@ -97,7 +97,7 @@ impl Knowing {
             Algorithm::FixedWindow { .. } => more,
             _ => more.min(told.recent),
         };
-        known.use_up(policy, more, at_ms);
+        known.hear(policy, more, at_ms);
     }
 
     /// A region admits.
@@ -120,7 +120,8 @@ impl Knowing {
             let until = seen.at_ms + seen.hold_ms + SLOP_MS;
             known.held.push((until, seen.units));
         }
-        let Some(label) = seen.label else {
+        // What is held is told once it is kept, which here it never is.
+        let Some(label) = seen.label.filter(|_| seen.hold_ms == 0) else {
             return Ok(());
         };
         let (lately, sum) = self.admitted.entry((seen.key.clone(), label)).or_default();
@@ -187,33 +188,44 @@ impl Known {
             Algorithm::Concurrency { .. } => 0,
         };
         let keeps = keeps.saturating_add(keeps.saturating_mul(2) / 1_000 + SLOP_MS);
-        if let Algorithm::SlidingLog { .. } = policy.algorithm {
-            self.settle(at_ms, None);
-        }
         self.noted
-            .retain(|(at, _)| at.saturating_add(keeps) > at_ms);
-        let units = self.noted.iter().chain(&self.held).map(|(_, units)| units);
-        let used: u64 = units.sum();
+            .retain(|(at, ..)| at.saturating_add(keeps) > at_ms);
+        let noted = self.noted.iter().map(|(_, units, _)| units);
+        let used: u64 = noted.chain(self.held.iter().map(|(_, units)| units)).sum();
         limits.limit.saturating_sub(used) as f64
     }
 
-    /// What was held until now or before counts from its end on, or from `from` on.
-    fn settle(&mut self, at_ms: u64, from: Option<u64>) {
-        let over = self.held.extract_if(.., |(until, _)| *until <= at_ms);
-        self.noted
-            .extend(over.map(|(until, units)| (from.unwrap_or(until), units)));
+    /// What a peer said, as far as there may be room: never below zero.
+    fn hear(&mut self, policy: &Policy, units: u64, at_ms: u64) {
+        self.left(policy, at_ms);
+        let surely_counts_ms = match policy.algorithm {
+            Algorithm::FixedWindow { .. } => u64::MAX,
+            Algorithm::SlidingWindow { buckets: 1, .. } => 0,
+            Algorithm::SlidingLog { per_ms } | Algorithm::SlidingWindow { per_ms, .. } => {
+                per_ms - per_ms * 2 / 1_000 - SLOP_MS
+            }
+            _ => return self.use_up(policy, units, at_ms),
+        };
+        let noted = self.noted.iter();
+        let noted = noted
+            .filter(|(at, _, is_sure)| *is_sure && at.saturating_add(surely_counts_ms) > at_ms);
+        let used: u64 = noted.map(|(_, units, _)| units).sum();
+        let room = policy.limits.limit.saturating_sub(used);
+        self.use_up(policy, units.min(room), at_ms);
     }
 
-    /// Never below zero.
+    /// What was admitted here.
     fn use_up(&mut self, policy: &Policy, units: u64, at_ms: u64) {
-        let left = self.left(policy, at_ms).max(0.0);
+        self.left(policy, at_ms);
         if policy.algorithm.is_bucket() {
             let most = policy.limits.burst as f64;
             self.missing = (self.missing + units as f64).min(most);
         } else {
-            // Cells count what was held from when they are next written.
-            self.settle(at_ms, Some(at_ms));
-            self.noted.push_back((at_ms, units.min(left as u64)));
+            // What was held until before now counts from when the meter is next written.
+            let over = self.held.extract_if(.., |(until, _)| *until <= at_ms);
+            self.noted
+                .extend(over.map(|(_, units)| (at_ms, units, false)));
+            self.noted.push_back((at_ms, units, true));
         }
     }
 }
