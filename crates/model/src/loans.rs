@@ -124,32 +124,36 @@ impl Protocol for LoansModel {
                 wobble: true,
                 ..one
             },
-            Bounds { regions: 3, ..one },
+            Bounds { regions: 3, ..calm },
         ]
     }
 
     fn large() -> Vec<Bounds> {
         let calm = Bounds::CALM;
+        let one = Bounds { asks: 1, ..calm };
         vec![
-            Bounds { asks: 3, ..calm },
             Bounds { slow: true, ..calm },
             Bounds { losses: 1, ..calm },
             Bounds { steps: 1, ..calm },
             Bounds {
-                wobble: true,
-                ticks: 4,
-                ..calm
-            },
-            Bounds {
-                wobble: true,
                 losses: 1,
                 steps: 1,
-                asks: 1,
-                ..calm
+                wobble: true,
+                ..one
             },
             Bounds {
                 regions: 3,
+                losses: 1,
+                wobble: true,
+                ..one
+            },
+            Bounds {
+                asks: 3,
                 ticks: 4,
+                ..calm
+            },
+            Bounds {
+                wobble: true,
                 ..calm
             },
         ]
