@@ -4,10 +4,12 @@
 mod audit;
 mod kinds;
 mod plans;
+mod setup;
 mod world;
 
 pub use audit::{Audit, Violation};
-pub use world::{Faults, Outcome, Setup, World};
+pub use setup::{Faults, Outcome, Setup};
+pub use world::World;
 
 /// Runs `setup` from `seed`.
 ///
@@ -15,4 +17,16 @@ pub use world::{Faults, Outcome, Setup, World};
 /// The first admission that a perfect limiter could not have made, or the first disagreement about usage.
 pub fn run(setup: &Setup, seed: u64) -> Result<Outcome, Violation> {
     World::new(setup, seed).run()
+}
+
+/// Runs `setup` from `seed` as [`run`] does, and tells what happened, line by line.
+///
+/// # Errors
+/// The same.
+pub fn trace(
+    setup: &Setup,
+    seed: u64,
+    tell: impl FnMut(&str) + 'static,
+) -> Result<Outcome, Violation> {
+    World::new(setup, seed).traced(Box::new(tell)).run()
 }

@@ -61,6 +61,16 @@ pub enum Op {
         partition: Partition,
         limit: usize,
     },
+    /// What a round begins with: the traded meters of every partition, and for each of `readers` what it hasn't
+    /// acknowledged, as by [`Op::Traded`] and [`Op::Feed`]. Each partition is atomic in itself.
+    Sweep {
+        fence: Fence,
+        readers: Vec<String>,
+        /// Of one partition.
+        traded_max: usize,
+        /// Slots of one partition for one reader.
+        feed_max: usize,
+    },
     /// Changed usage slots after what `reader` has acknowledged, oldest change first.
     Feed {
         fence: Fence,
@@ -211,6 +221,7 @@ pub enum Reply {
     Swapped(u64),
     Traded(Vec<MeterId>),
     Feed(FeedPage),
+    Swept(Swept),
     /// For each period: `None` stands for this store's own actor.
     Usage {
         now: StoreMs,
@@ -272,6 +283,16 @@ pub struct FeedPage {
     pub more: bool,
 }
 
+/// All partitions at a look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Swept {
+    /// The earliest moment at which one of them was read.
+    pub now: StoreMs,
+    pub traded: Vec<MeterId>,
+    /// For each reader, partition by partition, the pages that have entries or hold some back.
+    pub pages: Vec<Vec<(Partition, FeedPage)>>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FeedEntry {
     pub key: Key,
@@ -311,6 +332,13 @@ pub enum StoreError {
     /// The clock can't be trusted now.
     #[error("outside the span")]
     OutOfSpan,
+}
+
+impl FeedPage {
+    /// There is nothing new for the reader.
+    pub fn is_idle(&self) -> bool {
+        self.entries.is_empty() && !self.more
+    }
 }
 
 impl StoreError {

@@ -9,8 +9,9 @@ use crate::message::{Ask, Trade};
 use crate::track::{Answered, Track};
 use apportion_core::allotment::{Allotment, Credit, LoanAsk, Loans};
 use apportion_core::demand;
-use apportion_core::fence::SPAN_MS;
+use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
 use apportion_core::meter::{Rule, Settled, State};
+use apportion_core::planted::{self, Bug};
 use apportion_core::schedule::{MICRO, PPB};
 use apportion_core::{Actor, Epoch, Region, StoreMs};
 use apportion_store::{Snapshot, Swap};
@@ -49,7 +50,18 @@ pub(crate) struct LoanNow {
 impl Scene<'_> {
     fn loan_swap(&self, snapshot: &Snapshot, rule: &Arc<Rule>, loans: Loans) -> Swap {
         let terms = self.regime.loan_terms(self.policy, &loans, self.now);
-        let keep = loans.ends_at(self.linger_ms()).max(self.now);
+        // Longer than any meter that was written while these loans stood: after a clock has leapt ahead, and before that is
+        // noticed, a window that is there without its terms would have the whole base.
+        let counts_ms = self.policy.algorithm.counts_ms();
+        let outlive_ms = if counts_ms > 0 {
+            counts_ms + HOLD_MAX_MS + SPAN_MS
+        } else {
+            0
+        };
+        let keep = loans
+            .ends_at(self.linger_ms())
+            .plus(outlive_ms)
+            .max(self.now);
         self.swap(snapshot, rule, terms, Allotment::Loans(loans), keep)
     }
 
@@ -305,7 +317,7 @@ pub(super) fn answer(
             plan.to(&from.region).left.push((scene.id.clone(), 0));
             continue;
         }
-        let most = scene.regime.lendable_ppb(scene.policy, scene.now);
+        let most = scene.regime.lendable_ppb(scene.policy, scene.now) + relent(scene, &loans);
         let reclaim_ms = scene.regime.timing.reclaim_ms(counts_ms);
         let lent = loans
             .clone()
@@ -333,6 +345,14 @@ pub(super) fn answer(
     plan
 }
 
+/// What is borrowed isn't lent on.
+fn relent(scene: &Scene<'_>, loans: &Loans) -> u64 {
+    match planted::is_on(Bug::Relent) {
+        true => loans.borrowed_at(scene.now),
+        false => 0,
+    }
+}
+
 /// How much of the base can be lent to the asker, what it has of us already included.
 fn lendable(
     scene: &Scene<'_>,
@@ -351,7 +371,8 @@ fn lendable(
     };
     // What we are using of others' comes on top of our base, so that much less of it is needed.
     let need = need.saturating_sub(loans.borrowed_at(scene.now));
-    let spare = most.min(now.base.saturating_sub(need.max(now.least)));
+    let most = most + relent(scene, loans);
+    let spare = most.min((now.base + relent(scene, loans)).saturating_sub(need.max(now.least)));
     let window_ms = scene.interval_ms * WANTS_INTERVALS;
     let mut asks: BTreeMap<&Region, u64> = track.wants(scene.mono, window_ms).collect();
     asks.insert(&ask.by.region, ask.want_ppb);
