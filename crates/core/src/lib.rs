@@ -13,6 +13,7 @@ pub mod key;
 pub mod lives;
 pub mod meter;
 pub mod period;
+pub mod planted;
 pub mod policy;
 pub mod regime;
 pub mod schedule;

@@ -11,6 +11,7 @@ pub use closing::{Answer, Closing, Kept, Nonce, Stage, TELL_MS, Word, mark_of};
 use crate::allotment::{LentAll, Timing};
 use crate::fence::{Fence, Missing, SKEW_MS, Span};
 use crate::ids::{Actor, Epoch, Life, Record, Region, StoreMs};
+use crate::planted::{self, Bug};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -369,6 +370,9 @@ impl RegionState {
     /// Whether this life may admit anything. A life that nobody else knows of might be lost without a trace, and its
     /// successor be taken for the first.
     pub fn may_admit(&self) -> bool {
+        if planted::is_on(Bug::AskingUsesBase) {
+            return true;
+        }
         match &self.standing {
             Standing::Asking(answers) => answers
                 .values()
@@ -381,9 +385,14 @@ impl RegionState {
     ///
     /// `counts_ms`: how long what was admitted on a loan goes on counting.
     pub fn lent_all(&self, timing: Timing, counts_ms: u64) -> Option<LentAll> {
-        let untouched = self.standing == Standing::First && self.epoch == Epoch(1);
+        let forgets = planted::is_on(Bug::LentForgotten);
+        let untouched = self.standing == Standing::First && (self.epoch == Epoch(1) || forgets);
+        let reclaim_ms = match planted::is_on(Bug::LentAllShort) {
+            true => timing.term_ms / 4,
+            false => timing.reclaim_ms(counts_ms),
+        };
         (!untouched).then(|| LentAll {
-            until: self.epoch_began.plus(timing.reclaim_ms(counts_ms)),
+            until: self.epoch_began.plus(reclaim_ms),
         })
     }
 
@@ -392,7 +401,9 @@ impl RegionState {
     pub fn base_from(&self, per_ms: u64) -> StoreMs {
         match self.standing {
             Standing::First => StoreMs(0),
+            Standing::Asking(_) if planted::is_on(Bug::AskingUsesBase) => StoreMs(0),
             Standing::Asking(_) => StoreMs::MAX,
+            Standing::Later if planted::is_on(Bug::NextWindowNotCovered) => self.began_at.plus(1),
             Standing::Later => self.began_at.plus(SKEW_MS).plus(per_ms).plus(1),
         }
     }
@@ -404,12 +415,15 @@ impl RegionState {
             record: self.record(revision),
             span,
             epoch_began: self.epoch_began,
-            missing: if untouched {
+            missing: if untouched || planted::is_on(Bug::MissingIsFull) {
                 Missing::Full
             } else {
                 Missing::EmptyAt(self.epoch_began)
             },
-            closed_before: self.high_water,
+            closed_before: match planted::is_on(Bug::SealedWindowReopened) {
+                true => StoreMs(0),
+                false => self.high_water,
+            },
             replicated: self.overlap_ms > 0,
         }
     }

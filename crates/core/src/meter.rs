@@ -16,6 +16,7 @@ pub use slack::{Beside, Slack, tally_cell_ms};
 
 use crate::fence::{Fence, HOLD_MAX_MS, Missing, SPAN_MS};
 use crate::ids::{Epoch, StoreMs};
+use crate::planted::{self, Bug};
 use crate::policy::{Algorithm, Limits, PPM};
 use crate::schedule::{Flow, Rate, Shares, part_units};
 use serde::{Deserialize, Serialize};
@@ -320,7 +321,7 @@ impl<'a> Settled<'a> {
             _ => (untraded, untraded.least()),
         };
         self.shares = Some(shares);
-        let ppb = if self.inside {
+        let ppb = if self.inside || planted::is_on(Bug::ReclaimOutsideSpan) {
             shares.at(self.now)
         } else {
             own_ppb
@@ -563,12 +564,18 @@ impl<'a> Settled<'a> {
     ///
     /// Returns how long to keep the meter, where it has to be written.
     pub fn put_under(&mut self, terms: &Terms) -> Option<Option<u64>> {
+        if planted::is_on(Bug::SwapWithoutGuard) && !self.rule.algorithm.is_bucket() {
+            return Some(None);
+        }
         match (terms, &self.rule.part) {
             (Terms::Loans { shares, .. }, Part::Shares(_)) => {
                 let ppb = shares.at(self.now);
                 if let State::Bucket { tokens, .. } = &mut self.meter.state {
                     let cap = self.rule.rate().share(ppb).cap;
                     let held = self.meter.holds.iter().map(|h| h.units).sum();
+                    if planted::is_on(Bug::TokensKept) {
+                        return Some(Some(self.ttl_under(shares)));
+                    }
                     *tokens = (*tokens).min(cap.checked_sub(held)?);
                     return Some(Some(self.ttl_under(shares)));
                 }

@@ -11,6 +11,7 @@ use crate::Store;
 use crate::op::*;
 use apportion_core::fence::{Fence, SPAN_MS};
 use apportion_core::meter::{Beside, Part, Pool, Reading, Rule, Settled, Terms, reserve};
+use apportion_core::planted::{self, Bug};
 use apportion_core::usage::{Counts, RETENTION_MS, period_start};
 use apportion_core::{Actor, Life, Partition, Record, StoreMs};
 use data::Data;
@@ -72,6 +73,12 @@ impl Memory {
             lease: None,
             ..self.clone()
         }
+    }
+
+    /// The region's state, with its version.
+    pub fn state(&self) -> Option<(u64, &[u8])> {
+        let (version, bytes) = self.state.as_ref()?;
+        Some((*version, bytes))
     }
 
     /// For tests: until when a meter is kept, as long as its partition isn't looked at.
@@ -174,6 +181,32 @@ impl Memory {
                     .0
                     .feed(now, &reader, limit),
             )),
+            Op::Sweep {
+                fence,
+                readers,
+                traded_max,
+                feed_max,
+            } => {
+                let mut traded = Vec::new();
+                let mut pages = vec![Vec::new(); readers.len()];
+                for partition in (0..=u8::MAX).map(Partition) {
+                    let (data, _) = self.fenced(partition, &fence, now)?;
+                    if data.is_quiet() {
+                        continue;
+                    }
+                    traded.extend(data.traded_ids(traded_max));
+                    for (reader, pages) in readers.iter().zip(&mut pages) {
+                        let page = data.feed(now, reader, feed_max);
+                        if planted::is_on(Bug::AckedUnread) {
+                            data.ack(reader.clone(), page.seq);
+                        }
+                        if !page.is_idle() {
+                            pages.push((partition, page));
+                        }
+                    }
+                }
+                Ok(Reply::Swept(Swept { now, traded, pages }))
+            }
             Op::Ack {
                 fence,
                 partition,
@@ -250,7 +283,14 @@ impl Memory {
             return Err(StoreError::LookAgain);
         }
         let (record, data) = &mut self.partitions[usize::from(partition.0)];
-        if *record != Some(fence.record) {
+        let believed = match record {
+            Some(held) if planted::is_on(Bug::EpochNotFenced) => Record {
+                epoch: held.epoch,
+                ..fence.record
+            },
+            _ => fence.record,
+        };
+        if *record != Some(believed) {
             return Err(StoreError::Fenced(*record));
         }
         data.expire(now);
@@ -519,7 +559,7 @@ fn run_swap(data: &mut Data, swap: &Swap, now: StoreMs) -> Result<u64, StoreErro
     if !swap.fence.span.contains(now) {
         return Err(StoreError::OutOfSpan);
     }
-    if data.version(&swap.id) != swap.expect {
+    if data.version(&swap.id) != swap.expect && !planted::is_on(Bug::SwapWithoutCompare) {
         return Err(StoreError::Conflict);
     }
     let of_windows = matches!(swap.rule.part, Part::Base { .. });
@@ -545,7 +585,11 @@ fn run_swap(data: &mut Data, swap: &Swap, now: StoreMs) -> Result<u64, StoreErro
     if write.is_some() {
         data.put_meter(swap.id.clone(), s.meter, now, write);
     }
-    Ok(data.put_traded(swap, swap.keep_until.plus(SPAN_MS)))
+    let keep_until = match planted::is_on(Bug::ShortMemory) {
+        true => now,
+        false => swap.keep_until,
+    };
+    Ok(data.put_traded(swap, keep_until.plus(SPAN_MS)))
 }
 
 // === impl Asked ===

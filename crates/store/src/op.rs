@@ -62,6 +62,16 @@ pub enum Op {
         partition: Partition,
         limit: usize,
     },
+    /// What a round begins with: the traded meters of every partition, and for each of `readers` what it hasn't
+    /// acknowledged, as by [`Op::Traded`] and [`Op::Feed`]. Each partition is atomic in itself.
+    Sweep {
+        fence: Fence,
+        readers: Vec<String>,
+        /// Of one partition.
+        traded_max: usize,
+        /// Slots of one partition for one reader.
+        feed_max: usize,
+    },
     /// Changed usage slots after what `reader` has acknowledged, oldest change first.
     Feed {
         fence: Fence,
@@ -230,6 +240,7 @@ pub enum Reply {
     Feed(FeedPage),
     /// For each that was heard: units that were beyond the limit, by what is known here.
     Heard(Vec<u64>),
+    Swept(Swept),
     /// For each period: `None` stands for this store's own actor.
     Usage {
         now: StoreMs,
@@ -310,6 +321,16 @@ pub struct FeedPage {
     pub more: bool,
 }
 
+/// All partitions at a look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Swept {
+    /// The earliest moment at which one of them was read.
+    pub now: StoreMs,
+    pub traded: Vec<MeterId>,
+    /// For each reader, partition by partition, the pages that have entries or hold some back.
+    pub pages: Vec<Vec<(Partition, FeedPage)>>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FeedEntry {
     pub key: Key,
@@ -371,6 +392,13 @@ pub enum StoreError {
     /// The clock can't be trusted now.
     #[error("outside the span")]
     OutOfSpan,
+}
+
+impl FeedPage {
+    /// There is nothing new for the reader.
+    pub fn is_idle(&self) -> bool {
+        self.entries.is_empty() && !self.more
+    }
 }
 
 impl StoreError {

@@ -7,6 +7,7 @@ use crate::track::Mono;
 use apportion_core::allotment::Timing;
 use apportion_core::fence::{CHECK_MS, DRIFT_PPM, Span};
 use apportion_core::lives::{LifeTable, OnEmpty, RegionState, Stage as ClosingStage, Standing};
+use apportion_core::planted::{self, Bug};
 use apportion_core::{Life, Record, Regime, Region, StoreMs};
 use apportion_store::{Looked, Op, Reply, StoreError};
 use std::collections::BTreeSet;
@@ -57,6 +58,9 @@ pub(crate) struct Keeper {
     /// What the store held when it was last seen, by version.
     view: Option<(u64, Arc<RegionState>)>,
     span: Span,
+    /// When that is over by this node's own clock. Until then it can't be told from one that the store's clock stepped back
+    /// into.
+    lapses_at: Mono,
     /// The record that this node knows to be in every partition.
     adopted: Option<Record>,
     attached: Option<(Life, String)>,
@@ -83,6 +87,7 @@ enum Stage {
     Putting {
         next: Box<RegionState>,
         span: Span,
+        lapses_at: Mono,
         check: Option<Check>,
     },
     Adopting {
@@ -136,6 +141,7 @@ impl Keeper {
             stage: Stage::Idle,
             view: None,
             span: Span::never(),
+            lapses_at: Mono::MAX,
             adopted: None,
             attached: None,
             last: None,
@@ -165,6 +171,22 @@ impl Keeper {
             revision: self.revision,
             timing: self.timing,
         })
+    }
+
+    /// When the span is over, unless the store is looked at before.
+    pub(crate) fn lapses_at(&self) -> Mono {
+        self.lapses_at
+    }
+
+    /// Trusts nothing any more once the span is over by this node's own clock, though the store's may have stepped back
+    /// into it. True where that is new.
+    pub(crate) fn lapse(&mut self, now: Mono) -> bool {
+        let lapses = self.lapses_at <= now;
+        if lapses {
+            self.span = Span::never();
+            self.lapses_at = Mono::MAX;
+        }
+        lapses
     }
 
     pub(crate) fn due(&self) -> Mono {
@@ -251,10 +273,15 @@ impl Keeper {
                 Some(Ok(Reply::Looked(looked))) => self.looked(sent, now, looked, random),
                 _ => self.failed(now),
             },
-            Stage::Putting { next, span, check } => match replies.into_iter().next() {
+            Stage::Putting {
+                next,
+                span,
+                lapses_at,
+                check,
+            } => match replies.into_iter().next() {
                 Some(Ok(Reply::Put(version))) => {
                     self.heard.clear();
-                    self.believe(version, *next, span, check);
+                    self.believe(version, *next, (span, lapses_at), check);
                     self.bind(now)
                 }
                 _ => self.failed(now),
@@ -287,7 +314,13 @@ impl Keeper {
         Step::Settled
     }
 
-    fn believe(&mut self, version: u64, state: RegionState, span: Span, check: Option<Check>) {
+    fn believe(
+        &mut self,
+        version: u64,
+        state: RegionState,
+        (span, lapses_at): (Span, Mono),
+        check: Option<Check>,
+    ) {
         let stops = state.closing.as_ref().map(|c| c.stage) == Some(ClosingStage::Stopping);
         if self.wish.take_if(|p| p.in_hand && !stops).is_some() {
             self.wishes_done += 1;
@@ -295,6 +328,7 @@ impl Keeper {
         let check = check.filter(|_| !state.is_shut());
         self.view = Some((version, Arc::new(state)));
         self.span = span;
+        self.lapses_at = lapses_at;
         self.last = check;
     }
 
@@ -334,14 +368,18 @@ impl Keeper {
                 );
                 (born.silent_for(overlap_ms, now), trusted(quick, now))
             }
-            Some((_, state)) if !state.is_of(&fingerprint, promoted) && !state.is_sealed() => {
+            Some((_, state))
+                if !state.is_of(&fingerprint, promoted)
+                    && !state.is_sealed()
+                    && !planted::is_on(Bug::RollbackGoesOn) =>
+            {
                 let reborn = state.clone().reborn(fresh, &fingerprint, now);
                 (reborn.silent_for(overlap_ms, now), trusted(quick, now))
             }
             Some((_, state)) if state.is_shut() => (state.clone(), Span::never()),
             Some((_, state)) => self.vouch(state.clone(), sent, received, now),
         };
-        if next.is_of(&fingerprint, promoted) {
+        if next.is_of(&fingerprint, promoted) || planted::is_on(Bug::RollbackGoesOn) {
             next.fingerprint.clone_from(&fingerprint);
         }
         next.overlap_ms = overlap_ms;
@@ -349,6 +387,11 @@ impl Keeper {
         if next.closing.as_ref().map(|c| c.stage) == Some(ClosingStage::Closed) {
             self.heard.clear();
         }
+        // The store's clock was read after `sent`.
+        let lapses_at = match span.contains(now) {
+            true => sent + span.until.since(now),
+            false => Mono::MAX,
+        };
         for table in &self.heard {
             next = next.hear(table, &self.peers).unwrap_or(next);
         }
@@ -379,7 +422,7 @@ impl Keeper {
         });
         if stored.as_ref().is_some_and(|(_, state)| *state == next) {
             self.heard.clear();
-            self.believe(version, next, span, check.or(self.last));
+            self.believe(version, next, (span, lapses_at), check.or(self.last));
             return self.bind(received);
         }
         let put = Op::PutState {
@@ -389,6 +432,7 @@ impl Keeper {
         self.stage = Stage::Putting {
             next: Box::new(next),
             span,
+            lapses_at,
             check,
         };
         Step::Ask(vec![put])
@@ -456,7 +500,7 @@ impl Keeper {
         let steady = now >= last.store.minus(SLOP_MS)
             && elapsed + drift(least) >= least
             && elapsed <= most + drift(most);
-        if !steady || !in_span {
+        if (!steady || !in_span) && !planted::is_on(Bug::UnseenStep) {
             let next = state.next_epoch(now);
             return (next, trusted(quick, now));
         }
@@ -547,6 +591,7 @@ impl Keeper {
         self.stage = Stage::Putting {
             next: Box::new(next),
             span: Span::never(),
+            lapses_at: Mono::MAX,
             check: None,
         };
         Step::Ask(vec![put])
@@ -576,6 +621,7 @@ fn trusted(quick: bool, now: StoreMs) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_core::fence::SPAN_MS;
     use apportion_store::Memory;
 
     const NOW: StoreMs = StoreMs(1_800_000_000_000);
@@ -663,6 +709,24 @@ mod tests {
         let after = keeper.regime().expect("it goes on").state;
         assert_eq!(after.life, before.record.life);
         assert_eq!(after.fingerprint, "another run");
+    }
+
+    #[test]
+    fn a_span_is_over_by_the_nodes_own_clock_too() {
+        let timing = Timing { term_ms: 10_000 };
+        let us = Region::new("a");
+        let mut keeper = Keeper::new(us, Vec::new(), timing, 0, 1, Vec::new(), OnEmpty::New);
+        let mut memory = Memory::new("run");
+        settle(&mut keeper, &mut memory);
+        let trusts = |keeper: &Keeper| keeper.regime().expect("it is bound").span.contains(NOW);
+        assert_eq!(keeper.lapses_at(), SPAN_MS);
+        // The store isn't heard any more, and its clock may be anywhere.
+        assert_eq!(keeper.wake(keeper.due()), Step::Ask(vec![Op::Look]));
+        assert!(!keeper.lapse(SPAN_MS - 1));
+        assert!(trusts(&keeper));
+        assert!(keeper.lapse(SPAN_MS));
+        assert!(!trusts(&keeper));
+        assert!(!keeper.lapse(SPAN_MS + 1));
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl Machine {
 
     /// When the machine wants to be woken, at the latest.
     pub fn wake_at(&self) -> Mono {
-        let mut at = self.keeper.due();
+        let mut at = self.keeper.due().min(self.keeper.lapses_at());
         if self.keeper.regime().is_some() {
             if !self.round_running {
                 at = at.min(self.round_due);
@@ -341,6 +341,9 @@ impl Machine {
     }
 
     fn run_due(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        if self.keeper.lapse(now) {
+            self.keep(Step::Wait, effects);
+        }
         let step = self.keeper.wake(now);
         if step != Step::Wait {
             self.keep(step, effects);

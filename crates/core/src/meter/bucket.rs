@@ -4,6 +4,7 @@
 use super::{Hold, Meter, Settled, State};
 use crate::fence::{Fence, Missing};
 use crate::ids::StoreMs;
+use crate::planted::{self, Bug};
 use crate::schedule::{Rate, Shares};
 
 impl Settled<'_> {
@@ -37,8 +38,13 @@ impl Settled<'_> {
             None => 0,
         };
         self.end_holds();
+        let room = match () {
+            () if planted::is_on(Bug::TokensKept) => u64::MAX,
+            () if planted::is_on(Bug::HoldsNotKept) => self.of,
+            () => self.of.saturating_sub(self.meter.held()),
+        };
         self.meter.state = State::Bucket {
-            tokens: tokens.min(self.of.saturating_sub(self.meter.held())),
+            tokens: tokens.min(room),
             at: to,
         };
     }
@@ -61,7 +67,7 @@ fn refill(
     for end in ends {
         let held = holds
             .iter()
-            .filter(|h| h.until > moment)
+            .filter(|h| h.until > moment && !planted::is_on(Bug::HoldsNotKept))
             .map(|h| h.units)
             .sum();
         tokens = shares.settle(rate, tokens, moment, end, held);

@@ -6,12 +6,14 @@ use super::text;
 use crate::StoreError;
 use crate::op::*;
 use ::redis::{ServerErrorKind, Value};
-use apportion_core::{Key, StoreMs};
+use apportion_core::fence::Fence;
+use apportion_core::{Key, Partition, StoreMs};
 
 /// How many answers an operation has.
 pub(super) fn answers(op: &Op) -> usize {
     match op {
         Op::Look => 5,
+        Op::Sweep { .. } => 256,
         _ => 1,
     }
 }
@@ -20,6 +22,9 @@ pub(super) fn answers(op: &Op) -> usize {
 pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Reply, StoreError> {
     if let Op::Look = op {
         return looked(names, executed(answers)?);
+    }
+    if let Op::Sweep { fence, readers, .. } = op {
+        return swept(fence, readers.len(), names, answers);
     }
     let [answer] = answers else {
         return Err(unreadable("one answer"));
@@ -45,17 +50,12 @@ pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Rep
         )),
         Op::Read { ids, .. } => snapshots(op, names, ids, row),
         Op::Swap(_) => Ok(Reply::Swapped(number(row.next())?)),
-        Op::Traded { .. } => {
-            let set = name_of(op, names, "X", "");
-            let ids = row.map(|member| string(&member).and_then(|m| meter_id(&m)));
-            let ids: Option<Vec<MeterId>> = ids.collect();
-            Ok(Reply::Traded(ids.ok_or_else(|| garbage(&set))?))
-        }
+        Op::Traded { .. } => traded(&name_of(op, names, "X", ""), row).map(Reply::Traded),
         Op::Hear { .. } => Ok(Reply::Heard(
             row.map(|beyond| number(Some(beyond)))
                 .collect::<Result<_, _>>()?,
         )),
-        Op::Feed { .. } => feed(&name_of(op, names, "F", ""), row),
+        Op::Feed { .. } => feed(&name_of(op, names, "F", ""), row).map(Reply::Feed),
         Op::Usage { key, starts, .. } => {
             let now = StoreMs(number(row.next())?);
             let periods = starts.iter().zip(row).map(|(start, slots)| {
@@ -65,7 +65,7 @@ pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Rep
             let periods = periods.collect::<Result<_, _>>()?;
             Ok(Reply::Usage { now, periods })
         }
-        Op::Look | Op::Attach { .. } | Op::Marks { .. } | Op::Decide(_) => {
+        Op::Look | Op::Attach { .. } | Op::Marks { .. } | Op::Decide(_) | Op::Sweep { .. } => {
             Err(unreadable("a script's answer"))
         }
     }
@@ -480,7 +480,59 @@ fn traded_of(fields: Value) -> Option<Option<Traded>> {
     }))
 }
 
-fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreError> {
+/// One answer for each partition: the moment, the traded meters, and a page for each reader.
+fn swept(
+    fence: &Fence,
+    readers: usize,
+    names: &Names,
+    answers: &mut [Value],
+) -> Result<Reply, StoreError> {
+    if answers.len() != 256 {
+        return Err(unreadable("one for each partition"));
+    }
+    let mut swept = Swept {
+        now: StoreMs::MAX,
+        traded: Vec::new(),
+        pages: vec![Vec::new(); readers],
+    };
+    for (partition, answer) in (0..=u8::MAX).map(Partition).zip(answers) {
+        let of_partition = Op::Traded {
+            fence: *fence,
+            partition,
+            limit: 0,
+        };
+        let name = |kind| name_of(&of_partition, names, kind, "");
+        let mut row = script_row(&of_partition, names, std::mem::take(answer))?.into_iter();
+        swept.now = swept.now.min(StoreMs(number(row.next())?));
+        let (ids, feeds) = (rows(row.next())?, row);
+        if feeds.len() != readers {
+            return Err(unreadable("one page for each reader"));
+        }
+        swept.traded.extend(traded(&name("X"), ids.into_iter())?);
+        for (page, pages) in feeds.zip(&mut swept.pages) {
+            let page = feed(&name("F"), rows(Some(page))?.into_iter())?;
+            if !page.is_idle() {
+                pages.push((partition, page));
+            }
+        }
+    }
+    Ok(Reply::Swept(swept))
+}
+
+fn rows(value: Option<Value>) -> Result<Vec<Value>, StoreError> {
+    match value {
+        Some(Value::Array(rows)) => Ok(rows),
+        _ => Err(unreadable("a list")),
+    }
+}
+
+fn traded(set: &str, row: impl Iterator<Item = Value>) -> Result<Vec<MeterId>, StoreError> {
+    let ids = row.map(|member| string(&member).and_then(|m| meter_id(&m)));
+    let ids: Option<Vec<MeterId>> = ids.collect();
+    ids.ok_or_else(|| garbage(set))
+}
+
+fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<FeedPage, StoreError> {
     let now = StoreMs(number(row.next())?);
     let seq = number(row.next())?;
     let more = flag(row.next())?;
@@ -492,13 +544,13 @@ fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreE
             Changed::Tally(entry) => tallies.push(entry),
         }
     }
-    Ok(Reply::Feed(FeedPage {
+    Ok(FeedPage {
         now,
         entries,
         tallies,
         seq,
         more,
-    }))
+    })
 }
 
 /// What a feed is of.

@@ -114,6 +114,7 @@ pub(super) fn fence_of(op: &Op) -> Option<(&Fence, Partition)> {
         | Op::PutState { .. }
         | Op::Attach { .. }
         | Op::Adopt { .. }
+        | Op::Sweep { .. }
         | Op::Lease { .. }
         | Op::Mark { .. }
         | Op::Marks { .. } => None,
@@ -206,6 +207,20 @@ impl Encoder<'_> {
                 let mut cmd = self.rows("feed", fence, *partition)?;
                 cmd.arg(reader).arg((*limit).min(PAGE_MAX));
                 to.add_command(cmd);
+            }
+            Op::Sweep {
+                fence,
+                readers,
+                traded_max,
+                feed_max,
+            } => {
+                for partition in (0..=u8::MAX).map(Partition) {
+                    let mut cmd = self.rows("sweep", fence, partition)?;
+                    cmd.arg((*traded_max).min(PAGE_MAX))
+                        .arg((*feed_max).min(PAGE_MAX))
+                        .arg(readers);
+                    to.add_command(cmd);
+                }
             }
             Op::Ack {
                 fence,

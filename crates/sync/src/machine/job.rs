@@ -10,6 +10,7 @@ use apportion_core::fence::{Fence, SKEW_MS};
 use apportion_core::lives::RegionState;
 use apportion_core::meter::tally_cell_ms;
 use apportion_core::policy::Tolerance;
+use apportion_core::planted::{self, Bug};
 use apportion_core::usage::{RETENTION_MS, Slot};
 use apportion_core::{Actor, Algorithm, Partition, Policy, Regime, Region, StoreMs};
 use apportion_store::{FeedPage, Heard, MeterId, Op, Reply, StoreError, UsageSlot};
@@ -83,22 +84,13 @@ impl Machine {
             .iter()
             .filter_map(|peer| Some((peer.clone(), reader(&regime.state, peer)?)))
             .collect();
-        let mut ops = vec![lease];
-        for partition in (0..=u8::MAX).map(Partition) {
-            ops.push(Op::Traded {
-                fence,
-                partition,
-                limit: TRADED_MAX,
-            });
-            for (_, reader) in &readers {
-                ops.push(Op::Feed {
-                    fence,
-                    partition,
-                    reader: reader.clone(),
-                    limit: FEED_MAX,
-                });
-            }
-        }
+        let sweep = Op::Sweep {
+            fence,
+            readers: readers.iter().map(|(_, reader)| reader.clone()).collect(),
+            traded_max: TRADED_MAX,
+            feed_max: FEED_MAX,
+        };
+        let ops = vec![lease, sweep];
         (
             Job::Gather {
                 regime: Box::new(regime.clone()),
@@ -362,25 +354,17 @@ impl Machine {
         let mut replies = replies.into_iter();
         let leads = matches!(replies.next(), Some(Ok(Reply::Held(true))));
         let mut ids = self.followed(now);
-        let mut pages: BTreeMap<Region, Vec<(u8, FeedPage)>> = BTreeMap::new();
-        for partition in 0..=u8::MAX {
-            match replies.next() {
-                Some(Ok(Reply::Traded(traded))) => ids.extend(traded),
-                Some(Err(error)) => {
-                    self.over(Occasion::Round);
-                    return self.broken(now, &error);
-                }
-                _ => {}
+        let (through, pages) = match replies.next() {
+            Some(Ok(Reply::Swept(swept))) => {
+                ids.extend(swept.traded);
+                (swept.now, swept.pages)
             }
-            for (peer, _) in readers {
-                if let Some(Ok(Reply::Feed(page))) = replies.next() {
-                    pages
-                        .entry(peer.clone())
-                        .or_default()
-                        .push((partition, page));
-                }
+            Some(Err(error)) => {
+                self.over(Occasion::Round);
+                return self.broken(now, &error);
             }
-        }
+            _ => return self.over(Occasion::Round),
+        };
         if !leads {
             // Another node does the region's rounds; this one only greets, to know who is within reach.
             return self.surveyed(
@@ -406,20 +390,16 @@ impl Machine {
             .iter()
             .map(|peer| (peer.clone(), Out::default()))
             .collect();
-        for (peer, pages) in pages {
+        for ((peer, reader), pages) in readers.iter().zip(pages) {
             let unread = pages.iter().any(|(_, page)| page.more);
             if unread {
                 self.round_due = self.round_due.min(now + self.config.interval_ms / 8);
             }
-            let reader = readers
-                .iter()
-                .find(|(region, _)| *region == peer)
-                .map(|(_, name)| name.clone());
-            let reader = reader.unwrap_or_default();
             out.insert(
                 peer.clone(),
                 Out {
-                    reader,
+                    reader: reader.clone(),
+                    through: (!unread).then_some(through),
                     ..self.outgoing(&regime.state, pages)
                 },
             );
@@ -568,27 +548,24 @@ fn matters(policy: &Policy, id: &MeterId, now: StoreMs) -> bool {
 
 impl Machine {
     /// Own slots and tallies, and those of lives that are over: the rest their own regions send.
-    fn outgoing(&self, state: &RegionState, pages: Vec<(u8, FeedPage)>) -> Out {
+    fn outgoing(&self, state: &RegionState, pages: Vec<(Partition, FeedPage)>) -> Out {
         let mut out = Out::default();
-        let complete = pages.iter().all(|(_, page)| !page.more) && pages.len() == 256;
-        out.through = pages
-            .iter()
-            .map(|(_, page)| page.now)
-            .min()
-            .filter(|_| complete);
         let own = state.actor();
         for (partition, page) in pages {
             if page.entries.is_empty() && page.tallies.is_empty() {
                 continue;
             }
-            out.feed.push((partition, page.seq));
+            out.feed.push((partition.0, page.seq));
             let entries = page.entries.into_iter().map(|entry| UsageEntry {
                 key: entry.key,
                 period: entry.period,
                 actor: entry.actor.unwrap_or_else(|| own.clone()),
                 counts: entry.counts,
             });
-            let ours = |actor: &Actor| *actor == own || !state.is_present(actor);
+            let ours = |actor: &Actor| {
+                let is_over = !state.is_present(actor);
+                *actor == own || (is_over && !planted::is_on(Bug::DeadSlotsKept))
+            };
             out.usage.extend(entries.filter(|entry| ours(&entry.actor)));
             for entry in page.tallies {
                 let actor = entry.actor.unwrap_or_else(|| own.clone());

@@ -14,7 +14,8 @@ impl World {
             47..52 => self.hear(),
             52..63 => self.swap(),
             63..68 => self.read(),
-            68..72 => self.feed(),
+            68..71 => self.feed(),
+            71 => self.sweep(),
             72..75 => self.ack(),
             75..82 => self.merge(),
             82..85 => self.usage(),
@@ -554,6 +555,16 @@ impl World {
         if let Ok(Reply::Feed(page)) = self.apply(op) {
             self.feed_seq = page.seq;
         }
+    }
+
+    fn sweep(&mut self) {
+        let op = Op::Sweep {
+            fence: self.fence(),
+            readers: vec![self.reader(), "nobody".into()],
+            traded_max: self.pick(&[0, 1, 5, 300]),
+            feed_max: self.pick(&[0, 1, 5, 300]),
+        };
+        let _ = self.apply(op);
     }
 
     fn ack(&mut self) {
