@@ -397,7 +397,7 @@ pub enum StoreError {
 impl FeedPage {
     /// There is nothing new for the reader.
     pub fn is_idle(&self) -> bool {
-        self.entries.is_empty() && !self.more
+        self.entries.is_empty() && self.tallies.is_empty() && !self.more
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who asks for what, where and when, and what a node does about it.
 
 use super::*;
+use apportion_core::policy::Tolerance;
 use apportion_core::fence::HOLD_MAX_MS;
 
 impl World {
@@ -169,8 +170,11 @@ impl World {
                         format!("region {shop} admits {units} of {key}, {mode:?}: {reading:?}")
                     });
                     self.audit.admit(&admission, &self.plans)?;
+                    // What never-under knows from outside is of holds that run out.
+                    let is_looked_at = policy.tolerance == Tolerance::NeverUnder;
                     if let Mode::Hold { .. } = mode
                         && !is_lost
+                        && !is_looked_at
                     {
                         let hold = Held {
                             id,

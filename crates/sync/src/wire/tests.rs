@@ -387,7 +387,7 @@ fn refused(change: impl FnOnce(&mut proto::Message)) -> String {
 #[test]
 fn every_bound_is_held_and_named() {
     from_wire(least()).unwrap();
-    let cases: [(&str, String); 21] = [
+    let cases: [(&str, String); 23] = [
         ("actors: missing", refused(|m| m.actors.clear())),
         (
             "actors: 16385 of them; expected at most 16384",
