@@ -109,7 +109,9 @@ struct Held {
 
 /// Who is told what happens.
 #[derive(Default)]
-struct Tell(Option<Box<dyn FnMut(&str)>>);
+struct Tell(Option<Teller>);
+
+type Teller = Box<dyn FnMut(&str)>;
 
 #[derive(Debug)]
 pub struct World {
@@ -141,6 +143,8 @@ pub struct World {
     next_token: u64,
     /// Nobody asks for anything until then.
     lull_until: u64,
+    /// What was in each bucket of each region when it was last looked at.
+    levels: BTreeMap<(usize, usize), checks::Level>,
     tell: Tell,
 }
 
@@ -237,6 +241,7 @@ impl World {
             waiting: BTreeMap::new(),
             next_token: 0,
             lull_until: 0,
+            levels: BTreeMap::new(),
             tell: Tell::default(),
         };
         for shop in 0..setup.regions {
@@ -259,7 +264,7 @@ impl World {
 
     /// Tells what happens, line by line.
     #[must_use]
-    pub(crate) fn traced(mut self, tell: Box<dyn FnMut(&str)>) -> Self {
+    pub(crate) fn traced(mut self, tell: Teller) -> Self {
         self.tell = Tell(Some(tell));
         self
     }
