@@ -356,7 +356,7 @@ impl Setup {
                 "partitions",
                 with(Faults {
                     isolate: 80,
-                    late: 10,
+                    late: 150,
                     ..none
                 }),
             ),
@@ -415,6 +415,22 @@ impl Setup {
                         late: 10,
                         ..none
                     })
+                },
+            ),
+            (
+                "forgetful",
+                Self {
+                    requests_per_s: 30,
+                    ..of(
+                        &[WINDOWS, SHORT, BUCKETS],
+                        with(Faults {
+                            lose_store: 80,
+                            roll_back: 30,
+                            lose: 50,
+                            late: 30,
+                            ..none
+                        }),
+                    )
                 },
             ),
             ("slips", two(slips)),

@@ -13,7 +13,7 @@ pub struct Faults {
     pub late: u32,
     /// A cut between two regions begins, one way or both; it lasts up to 20 s.
     pub cut: u32,
-    /// A region is cut off from all others, for up to 30 s.
+    /// A region is cut off from all others, for up to 45 s.
     pub isolate: u32,
     /// A node crashes; it is back within 8 s.
     pub crash: u32,

@@ -121,7 +121,9 @@ struct Held {
 
 /// Who is told what happens.
 #[derive(Default)]
-struct Tell(Option<Box<dyn FnMut(&str)>>);
+struct Tell(Option<Teller>);
+
+type Teller = Box<dyn FnMut(&str)>;
 
 #[derive(Debug)]
 pub struct World {
@@ -156,6 +158,8 @@ pub struct World {
     owed_us: Vec<u64>,
     /// Nobody asks for anything until then.
     lull_until: u64,
+    /// What was in each bucket of each region when it was last looked at.
+    levels: BTreeMap<(usize, usize), checks::Level>,
     tell: Tell,
 }
 
@@ -254,6 +258,7 @@ impl World {
             next_token: 0,
             owed_us: vec![0; setup.stated.as_ref().map_or(0, |s| s.flows.len())],
             lull_until: 0,
+            levels: BTreeMap::new(),
             tell: Tell::default(),
         };
         for shop in 0..setup.regions {
@@ -280,7 +285,7 @@ impl World {
 
     /// Tells what happens, line by line.
     #[must_use]
-    pub(crate) fn traced(mut self, tell: Box<dyn FnMut(&str)>) -> Self {
+    pub(crate) fn traced(mut self, tell: Teller) -> Self {
         self.tell = Tell(Some(tell));
         self
     }

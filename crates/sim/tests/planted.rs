@@ -12,7 +12,30 @@ use apportion_sim::{Setup, run};
 const SEEDS_MAX: u64 = 10_000;
 
 /// Which kind finds it, and from which seed on it is looked for.
-const TABLE: &[(Bug, &str, u64)] = &[];
+const TABLE: &[(Bug, &str, u64)] = &[
+    (Bug::GrantBeforeSwap, "timeouts", 6),
+    (Bug::SwapWithoutCompare, "restarts", 6),
+    (Bug::TokensKept, "pulses", 1),
+    (Bug::HoldsNotKept, "pulses", 1),
+    (Bug::ShortMemory, "cuts", 1),
+    (Bug::StaleReturn, "reordered", 1),
+    (Bug::SeenForgotten, "reordered", 1),
+    (Bug::UnseenStep, "clocks", 7),
+    (Bug::LentForgotten, "clocks", 1),
+    (Bug::NewestGrant, "network", 1),
+    (Bug::Relent, "network", 1),
+    (Bug::LentAllShort, "windows", 4),
+    (Bug::EpochNotFenced, "stalls", 97),
+    (Bug::RollbackGoesOn, "windows", 5),
+    (Bug::AskingUsesBase, "boots", 76),
+    (Bug::OlderLifeRow, "short", 34),
+    (Bug::RowsAddedUp, "network", 2),
+    (Bug::CrossWindow, "short", 16),
+    (Bug::SealedWindowReopened, "short", 10),
+    (Bug::DeadSlotsKept, "losses", 15),
+    (Bug::AckedUnread, "network", 17),
+    (Bug::UsageAddedUp, "network", 1),
+];
 
 /// Looks for every bug of a part of the table.
 fn find(part: usize, parts: usize) {

@@ -154,6 +154,11 @@ fn the_sum_holds_in_short_windows() {
 }
 
 #[test]
+fn the_sum_holds_where_stores_are_lost_again_and_again() {
+    hold("forgetful");
+}
+
+#[test]
 fn the_sum_holds_where_calls_are_late() {
     hold("stalls");
 }

@@ -1,14 +1,48 @@
 //! What has to hold beside each admission: the shares in force, and usage once the faults are over.
 
 use super::*;
-use apportion_core::Algorithm;
+use apportion_core::fence::DRIFT_PPM;
 use apportion_core::policy::Tolerance;
 use apportion_core::usage::Counts;
+use apportion_core::{Algorithm, Life};
 use apportion_store::Snapshot;
 
 /// Usage settles within so long after the faults.
 const SETTLES_MS: u64 = 20_000;
 const HOUR_MS: u64 = 3_600_000;
+/// Clocks are read in whole milliseconds, twice.
+const SLOP_MS: u64 = 4;
+
+/// What was in a bucket, and held out of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Level {
+    units: u64,
+    at_ms: u64,
+    life: Life,
+    steps: u64,
+}
+
+impl Level {
+    /// No bucket of a region fills faster than the whole would.
+    fn flowed_from(self, before: Option<Self>, policy: &Policy) -> Result<(), String> {
+        let (Some(before), Some(period)) = (before, policy.algorithm.period()) else {
+            return Ok(());
+        };
+        if before.life != self.life || before.steps != self.steps {
+            return Ok(());
+        }
+        let elapsed = self.at_ms - before.at_ms;
+        let elapsed = elapsed + elapsed * DRIFT_PPM / 1_000_000 + SLOP_MS;
+        let flow = policy.largest().limit * MICRO * elapsed / period.longest_ms();
+        let (was, is) = (before.units, self.units);
+        if is > was + flow {
+            return Err(format!(
+                "the bucket went from {was} to {is} in {elapsed} ms"
+            ));
+        }
+        Ok(())
+    }
+}
 
 impl World {
     /// The shares in force of a rate or a sliding window never add up to more than the whole, whether or not anybody
@@ -27,7 +61,7 @@ impl World {
                 _ => limits.limit,
             };
             // Whichever of a region's nodes decides next.
-            let parts = (0..self.shops.len()).map(|shop| self.in_force(shop, &policy, &key));
+            let parts = (0..self.shops.len()).map(|shop| self.in_force(shop, which, &policy, &key));
             let parts = parts.collect::<Result<Vec<u64>, String>>()?;
             if parts.iter().sum::<u64>() > whole {
                 return Err(format!("{key:?}: what is in force is {parts:?} of {whole}"));
@@ -38,7 +72,13 @@ impl World {
 
     /// The largest capacity or share under which a call of a node of this region would be decided now. Outside the span a
     /// bucket is no more than what is in it, since nothing flows; what gives nothing at all counts for nothing.
-    pub(super) fn in_force(&mut self, shop: usize, policy: &Policy, key: &Key) -> Result<u64, String> {
+    pub(super) fn in_force(
+        &mut self,
+        shop: usize,
+        which: usize,
+        policy: &Policy,
+        key: &Key,
+    ) -> Result<u64, String> {
         let now = self.store_now(shop);
         let memory = &mut self.shops[shop].memory;
         let nodes = &self.nodes[shop * self.setup.nodes..(shop + 1) * self.setup.nodes];
@@ -73,6 +113,17 @@ impl World {
                 return Err(format!(
                     "{key:?}: {tokens} and {held} held are in the bucket of {shop}, of {of}"
                 ));
+            }
+            if is_bucket && settled.inside && meter.is_some() {
+                let now = Level {
+                    units: tokens + held,
+                    at_ms: self.now,
+                    life: fence.record.life,
+                    steps: self.outcome.steps,
+                };
+                let before = self.levels.insert((which, shop), now);
+                now.flowed_from(before, policy)
+                    .map_err(|what| format!("{key:?} of {shop}: {what}"))?;
             }
             most = most.max(match () {
                 () if settled.is_blocked() => 0,

@@ -54,7 +54,7 @@ impl World {
         }
         if self.chance(faults.isolate) {
             let a = self.rng.random_range(0..regions);
-            let until = self.now + self.rng.random_range(2_000..30_000);
+            let until = self.now + self.rng.random_range(2_000..45_000);
             for b in 0..regions {
                 self.cuts.insert((a, b), until);
                 self.cuts.insert((b, a), until);

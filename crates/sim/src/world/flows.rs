@@ -233,7 +233,7 @@ impl World {
             _ => policy.limits.limit,
         };
         let share = |world: &mut Self, shop: usize| {
-            let of = world.in_force(shop, &policy, &key).unwrap_or(0);
+            let of = world.in_force(shop, 0, &policy, &key).unwrap_or(0);
             (u128::from(of) * 1_000_000_000 / u128::from(whole)) as u64
         };
         let shares_ppb = (0..self.shops.len()).map(|shop| share(self, shop));

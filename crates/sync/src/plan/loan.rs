@@ -11,7 +11,7 @@ use apportion_core::allotment::{Allotment, Credit, LoanAsk, Loans};
 use apportion_core::demand;
 use apportion_core::division::{Claim, divide, max_min};
 use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
-use apportion_core::meter::{Rule, Settled, State};
+use apportion_core::meter::{Rule, Settled, State, Terms};
 use apportion_core::planted::{self, Bug};
 use apportion_core::schedule::{MICRO, PPB};
 use apportion_core::{Actor, Epoch, Region, StoreMs};
@@ -58,18 +58,17 @@ pub(crate) struct LoanNow {
 impl Scene<'_> {
     fn loan_swap(&self, snapshot: &Snapshot, rule: &Arc<Rule>, loans: Loans) -> Swap {
         let terms = self.regime.loan_terms(self.policy, &loans, self.now);
-        // Longer than any meter that was written while these loans stood: after a clock has leapt ahead, and before that is
-        // noticed, a window that is there without its terms would have the whole base.
-        let counts_ms = self.policy.algorithm.counts_ms();
-        let outlive_ms = if counts_ms > 0 {
-            counts_ms + HOLD_MAX_MS + SPAN_MS
-        } else {
-            0
+        // Longer than any meter that was written while these loans stood. A bucket without its terms would be refilled at
+        // the base share for time in which that was lent; a window, after a clock has leapt ahead, would have it at once.
+        let meter_ms = match &terms {
+            Terms::Loans { shares, .. } if self.policy.algorithm.is_bucket() => {
+                let flow = rule.rate().share(shares.last().ppb);
+                flow.fill_ms().max(rule.fill_ms)
+            }
+            _ => self.policy.algorithm.counts_ms(),
         };
-        let keep = loans
-            .ends_at(self.linger_ms())
-            .plus(outlive_ms)
-            .max(self.now);
+        let ends_at = loans.ends_at(self.linger_ms()).max(self.now);
+        let keep = ends_at.plus(meter_ms + HOLD_MAX_MS + SPAN_MS);
         self.swap(snapshot, rule, terms, Allotment::Loans(loans), keep)
     }
 

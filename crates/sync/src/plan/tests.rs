@@ -563,6 +563,19 @@ fn the_terms_of_a_lent_window_outlive_whatever_it_counts_meanwhile() {
 }
 
 #[test]
+fn the_terms_of_a_lent_rate_outlive_a_bucket_that_is_not_settled_meanwhile() {
+    let here = here();
+    let id = here.id("rate");
+    let ask = asks(&id, PPB, true, false);
+    let scene = here.scene(&id, 3_000);
+    let plan = answer(&scene, &mut idle(), &nothing(), &here.b(), Epoch(1), &ask);
+    let swap = plan.swap.expect("it lends");
+    let fill_ms = scene.policy.fill_ms;
+    let reclaim_ms = here.regime.timing.reclaim_ms(0);
+    assert!(swap.keep_until >= NOW.plus(reclaim_ms + fill_ms + HOLD_MAX_MS));
+}
+
+#[test]
 fn a_borrower_that_returns_keeps_what_its_window_counts_beyond_its_own_share() {
     let here = here();
     let id = here.id("log");
