@@ -138,6 +138,7 @@ async fn status_and_policies_are_answered_as_documented() {
         status,
         serde_json::json!({
             "region": "us-east", "ready": true, "life": "AAAAAAAB", "epoch": 0, "standing": "first",
+            "closed": false,
             "store": {"ok": true, "breaker": null},
             "peers": {
                 "ap-south": {"reachable": false, "lag_ms": null},
