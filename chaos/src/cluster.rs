@@ -128,10 +128,10 @@ impl Cluster {
     /// Starts what was prepared, and waits until each node is ready. A Redis that runs already stays as it is.
     pub fn launch(&mut self) -> Result<(), Error> {
         for parts in self.regions.values_mut() {
-            if let Some(redis) = &mut parts.redis {
-                if redis.process().is_none() {
-                    redis.restart()?;
-                }
+            if let Some(redis) = &mut parts.redis
+                && redis.process().is_none()
+            {
+                redis.restart()?;
             }
             for node in &mut parts.nodes {
                 node.start()?;

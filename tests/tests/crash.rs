@@ -6,7 +6,7 @@ use apportion_tests::{
 };
 use chaos::time::keep_clear_of_window_end;
 use chaos::traffic::ask_on;
-use chaos::{Cluster, ClusterSpec, History, StoreKind, drive, wait_until};
+use chaos::{ClusterSpec, History, StoreKind, drive, wait_until};
 use std::thread;
 use std::time::Duration;
 

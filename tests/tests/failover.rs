@@ -126,7 +126,7 @@ fn whoever_takes_over_the_sum_holds() {
     wait_synced(&third);
     let promoted = Instant::now();
     switch.switch_to(second.addr());
-    let after = wait_new_life(&cluster, &[life.clone()]);
+    let after = wait_new_life(&cluster, std::slice::from_ref(&life));
     assert_eq!(after.standing, "later");
     assert!(
         promoted.elapsed() >= OVERLAP,

@@ -16,11 +16,14 @@ const LAG_MS: u64 = 2_200 + 80 + 120;
 /// A key in one life of one store, and the window.
 type Place = (usize, Life, Key, Option<u64>);
 
+/// When, where, and how many units.
+type Lately = VecDeque<(u64, usize, u64)>;
+
 #[derive(Debug, Default)]
 pub(crate) struct Knowing {
     known: BTreeMap<Place, Known>,
     /// Of fixed windows, by key and label: when, where, and how much; and all of it.
-    admitted: BTreeMap<(Key, u64), (VecDeque<(u64, usize, u64)>, u64)>,
+    admitted: BTreeMap<(Key, u64), (Lately, u64)>,
     /// Drawn on overdrafts, and refused under never-under: what was looked at at all.
     pub(crate) overdrawn: u64,
     pub(crate) refused: u64,

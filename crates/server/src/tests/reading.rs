@@ -137,7 +137,8 @@ async fn status_and_policies_are_answered_as_documented() {
     assert_eq!(
         status,
         serde_json::json!({
-            "region": "us-east", "ready": true, "closed": false, "life": "AAAAAAAB", "epoch": 0, "standing": "first",
+            "region": "us-east", "ready": true, "life": "AAAAAAAB", "epoch": 0, "standing": "first",
+            "closed": false,
             "store": {"ok": true, "breaker": null},
             "peers": {
                 "ap-south": {"reachable": false, "lag_ms": null},

@@ -1,8 +1,8 @@
 //! Who asks for what, where and when, and what a node does about it.
 
 use super::*;
-use apportion_core::policy::Tolerance;
 use apportion_core::fence::HOLD_MAX_MS;
+use apportion_core::policy::Tolerance;
 
 impl World {
     pub(super) fn request(&mut self) {

@@ -381,6 +381,22 @@ fn two_regions_are_not_closed_at_once() {
 }
 
 #[test]
+fn a_store_that_is_not_open_yet_notes_nothing_that_it_might_lose() {
+    let mut world = World::new();
+    world.close(1);
+    let copy = world.shops[1].clone();
+    world.restart(1, copy);
+    world.look(1, LATER);
+    assert!(matches!(world.stage(1), Some(Stage::Opening { .. })));
+    world.begin(0, LATER);
+    world.talk(0, 1);
+    assert!(world.shops[1].state.kept.is_empty());
+    world.settle(1);
+    world.talk(0, 1);
+    assert!(!world.shops[1].state.kept.is_empty());
+}
+
+#[test]
 fn a_copy_whose_life_is_known_to_have_ended_is_a_loss() {
     let mut world = World::new();
     let old = world.shops[0].clone();
