@@ -31,8 +31,8 @@ pub(crate) struct Knowing {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// When units were noted, how many, and whether the store has surely noted them then.
-    noted: VecDeque<(u64, u64, bool)>,
+    /// When units were noted, and how many at least and at most.
+    noted: VecDeque<(u64, u64, u64)>,
     /// What a bucket is short of full, and when.
     missing: f64,
     at_ms: u64,
@@ -193,14 +193,14 @@ impl Known {
         let keeps = keeps.saturating_add(keeps.saturating_mul(2) / 1_000 + SLOP_MS);
         self.noted
             .retain(|(at, ..)| at.saturating_add(keeps) > at_ms);
-        let noted = self.noted.iter().map(|(_, units, _)| units);
+        let noted = self.noted.iter().map(|(_, _, most)| most);
         let used: u64 = noted.chain(self.held.iter().map(|(_, units)| units)).sum();
         limits.limit.saturating_sub(used) as f64
     }
 
     /// What a peer said, as far as there may be room: never below zero.
     fn hear(&mut self, policy: &Policy, units: u64, at_ms: u64) {
-        self.left(policy, at_ms);
+        let surely_left = self.left(policy, at_ms).max(0.0) as u64;
         let surely_counts_ms = match policy.algorithm {
             Algorithm::FixedWindow { .. } => u64::MAX,
             Algorithm::SlidingWindow { buckets: 1, .. } => 0,
@@ -210,11 +210,10 @@ impl Known {
             _ => return self.use_up(policy, units, at_ms),
         };
         let noted = self.noted.iter();
-        let noted = noted
-            .filter(|(at, _, is_sure)| *is_sure && at.saturating_add(surely_counts_ms) > at_ms);
-        let used: u64 = noted.map(|(_, units, _)| units).sum();
+        let noted = noted.filter(|(at, ..)| at.saturating_add(surely_counts_ms) > at_ms);
+        let used: u64 = noted.map(|(_, least, _)| least).sum();
         let room = policy.limits.limit.saturating_sub(used);
-        self.use_up(policy, units.min(room), at_ms);
+        self.write(at_ms, units.min(surely_left), units.min(room));
     }
 
     /// What was admitted here.
@@ -224,11 +223,14 @@ impl Known {
             let most = policy.limits.burst as f64;
             self.missing = (self.missing + units as f64).min(most);
         } else {
-            // What was held until before now counts from when the meter is next written.
-            let over = self.held.extract_if(.., |(until, _)| *until <= at_ms);
-            self.noted
-                .extend(over.map(|(_, units)| (at_ms, units, false)));
-            self.noted.push_back((at_ms, units, true));
+            self.write(at_ms, units, units);
         }
+    }
+
+    /// What was held until before now counts from when the meter is next written.
+    fn write(&mut self, at_ms: u64, least: u64, most: u64) {
+        let over = self.held.extract_if(.., |(until, _)| *until <= at_ms);
+        self.noted.extend(over.map(|(_, units)| (at_ms, 0, units)));
+        self.noted.push_back((at_ms, least, most));
     }
 }
