@@ -185,6 +185,8 @@ fn bad_usage_exits_with_2() {
         &["dev", "--redis", "redis://a,redis://b"],
         &["serve"],
         &["explode"],
+        &["simulate"],
+        &["simulate", "/nothing/here.toml"],
         &["policy", "check", "/nothing/here.toml"],
     ] {
         let ran = apportion(args);
@@ -315,7 +317,7 @@ fn help_goes_to_stdout_and_names_every_command_that_works() {
     assert_eq!(
         commands,
         [
-            "dev", "serve", "check", "status", "shares", "usage", "policy", "help"
+            "dev", "serve", "check", "status", "shares", "usage", "policy", "simulate", "help"
         ]
     );
 }

@@ -6,6 +6,9 @@ mod kinds;
 pub mod measure;
 pub mod perfect;
 mod plans;
+pub mod plot;
+pub mod report;
+pub mod scenario;
 mod world;
 
 pub use audit::{Audit, Violation};

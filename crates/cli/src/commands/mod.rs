@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod policy;
 pub(crate) mod shares;
+pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod usage;
 
