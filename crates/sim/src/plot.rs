@@ -2,7 +2,6 @@
 
 use crate::report::{Lower, Report, Timeline};
 use crate::scenario::{Scenario, Trouble};
-use plotters::chart::SeriesLabelPosition;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::error::Error;
@@ -14,8 +13,11 @@ pub struct PlotError(String);
 
 const SIZE: (u32, u32) = (1_000, 680);
 const UPPER: u32 = 370;
+/// For the legend.
+const SIDE: u32 = 170;
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(51, 51, 51);
+const ASKED: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const FAULT: RGBColor = RGBColor(214, 39, 40);
 /// Told apart by most who don't see all colours (Okabe and Ito).
@@ -62,7 +64,8 @@ fn draw(root: &Area<'_>, scenario: &Scenario, report: &Report) -> Result<(), Box
     let top = [&timeline.perfect, &timeline.asked].into_iter().flatten();
     let top = top.copied().fold(0.0, f64::max).max(1.0) * 1.15;
     let mut chart = ChartBuilder::on(&upper)
-        .margin_right(20)
+        .margin_left(8)
+        .margin_right(SIDE)
         .margin_top(4)
         .x_label_area_size(26)
         .y_label_area_size(64)
@@ -70,32 +73,16 @@ fn draw(root: &Area<'_>, scenario: &Scenario, report: &Report) -> Result<(), Box
     mesh(&mut chart, "units a second", "", |y| short(*y))?;
     shade(&mut chart, scenario, end_s, top, true)?;
     let asked = steps(timeline, &timeline.asked);
-    chart
-        .draw_series(LineSeries::new(
-            asked,
-            RGBColor(150, 150, 150).stroke_width(1),
-        ))?
-        .label("asked")
-        .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], RGBColor(150, 150, 150)));
+    chart.draw_series(LineSeries::new(asked, ASKED.stroke_width(1)))?;
     // From the top of the stack down: each covers what lies beneath it.
     for (i, sums) in stacked.iter().enumerate().rev() {
         let colour = COLOURS[i % COLOURS.len()];
         let area = AreaSeries::new(steps(timeline, sums), 0.0, colour.mix(1.0).filled());
         chart.draw_series(area.border_style(colour.stroke_width(0)))?;
     }
-    for (i, region) in report.regions.iter().enumerate().take(LEGEND_REGIONS_MAX) {
-        let colour = COLOURS[i % COLOURS.len()];
-        chart
-            .draw_series(std::iter::empty::<Rectangle<(f64, f64)>>())?
-            .label(format!("admitted in {}", region.region))
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.filled()));
-    }
     let perfect = steps(timeline, &timeline.perfect);
-    chart
-        .draw_series(LineSeries::new(perfect, INK.stroke_width(2)))?
-        .label("a perfect limiter")
-        .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], INK.stroke_width(2)));
-    legend(&mut chart)?;
+    chart.draw_series(LineSeries::new(perfect, INK.stroke_width(2)))?;
+    legend(&titled, report)?;
 
     let most = timeline.parts.iter().flatten().copied().fold(0.0, f64::max);
     let top = (most * 1.1).max(1.0);
@@ -104,7 +91,8 @@ fn draw(root: &Area<'_>, scenario: &Scenario, report: &Report) -> Result<(), Box
         Lower::Used(_) => "used of the window",
     };
     let mut chart = ChartBuilder::on(&lower)
-        .margin_right(20)
+        .margin_left(8)
+        .margin_right(SIDE)
         .margin_top(10)
         .x_label_area_size(44)
         .y_label_area_size(64)
@@ -165,7 +153,7 @@ fn mesh(
     Ok(())
 }
 
-/// Marks when something fails; with its number, which the caption explains.
+/// Marks when something fails.
 fn shade(
     chart: &mut Chart<'_, '_>,
     scenario: &Scenario,
@@ -207,14 +195,25 @@ fn is_crowded(troubles: &[Trouble], index: usize, end_s: f64) -> bool {
     runs_out || earlier.any(met)
 }
 
-fn legend<'b: 'a, 'a>(chart: &mut Chart<'a, 'b>) -> Result<(), Box<dyn Error>> {
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(GRID)
-        .label_font((FONT, 14).into_font().color(&INK))
-        .draw()?;
+/// Beside the picture, so that it hides nothing.
+fn legend(area: &Area<'_>, report: &Report) -> Result<(), Box<dyn Error>> {
+    let x = (SIZE.0 - SIDE) as i32 + 14;
+    let words = (FONT, 14).into_font().color(&INK);
+    let line = |y: i32, text: &str, style: ShapeStyle| {
+        area.draw(&PathElement::new([(x, y + 7), (x + 18, y + 7)], style))?;
+        area.draw(&Text::new(text.to_owned(), (x + 26, y), words.clone()))
+    };
+    line(10, "asked", ASKED.stroke_width(1))?;
+    line(32, "a perfect limiter", INK.stroke_width(2))?;
+    area.draw(&Text::new("admitted, share:", (x, 62), words.clone()))?;
+    // As they are stacked.
+    let regions = report.regions.iter().enumerate().take(LEGEND_REGIONS_MAX);
+    for (row, (i, of)) in regions.rev().enumerate() {
+        let y = 84 + 22 * row as i32;
+        let colour = COLOURS[i % COLOURS.len()].filled();
+        area.draw(&Rectangle::new([(x, y + 2), (x + 18, y + 12)], colour))?;
+        area.draw(&Text::new(of.region.clone(), (x + 26, y), words.clone()))?;
+    }
     Ok(())
 }
 

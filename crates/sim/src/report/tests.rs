@@ -72,7 +72,7 @@ fn the_picture_is_well_formed_and_holds_every_region_and_fault() {
     let scenario = example();
     let svg = plot::svg(&scenario, &quiet(&scenario, 1, 1)).expect("it is drawn");
     for words in [
-        "admitted in eu-west",
+        "\neu-west\n",
         "a perfect limiter",
         "eu-west is cut off",
         "share in force",
