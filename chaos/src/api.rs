@@ -124,6 +124,11 @@ pub struct Status {
     pub region: String,
     /// Unknown before the first contact with the store.
     pub life: Option<Value>,
+    pub epoch: u64,
+    /// In words: "first", "asking", "later".
+    pub standing: String,
+    /// Nothing is decided for the sake of a restart of the store.
+    pub closed: bool,
     pub store: StoreStatus,
     pub peers: BTreeMap<String, PeerStatus>,
     pub policies: Vec<PolicyStatus>,

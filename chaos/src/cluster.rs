@@ -30,6 +30,8 @@ pub struct ClusterSpec {
     pub regions: Vec<String>,
     pub nodes_per_region: usize,
     pub store: StoreKind,
+    /// Added to the command line of each region's Redis.
+    pub redis_args: Vec<String>,
     /// The `[[policy]]` tables; `regions` is written above them.
     pub policies: String,
     pub interval: String,
@@ -64,6 +66,7 @@ impl ClusterSpec {
             regions: REGIONS.map(str::to_owned).to_vec(),
             nodes_per_region: 1,
             store,
+            redis_args: Vec::new(),
             policies: policies.to_owned(),
             interval: "2s".to_owned(),
             loan_term: "10s".to_owned(),
@@ -77,6 +80,12 @@ impl ClusterSpec {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
+        self
+    }
+
+    #[must_use]
+    pub fn redis_args(mut self, args: &[&str]) -> Self {
+        self.redis_args = args.iter().map(ToString::to_string).collect();
         self
     }
 
@@ -112,18 +121,26 @@ impl Cluster {
     /// Starts everything and waits until each node is ready; see [`Cluster::wait_met`] for more.
     pub fn start(spec: &ClusterSpec) -> Result<Self, Error> {
         let mut cluster = Self::prepare(spec)?;
-        for parts in cluster.regions.values_mut() {
-            if let Some(redis) = &mut parts.redis {
+        cluster.launch()?;
+        Ok(cluster)
+    }
+
+    /// Starts what was prepared, and waits until each node is ready. A Redis that runs already stays as it is.
+    pub fn launch(&mut self) -> Result<(), Error> {
+        for parts in self.regions.values_mut() {
+            if let Some(redis) = &mut parts.redis
+                && redis.process().is_none()
+            {
                 redis.restart()?;
             }
             for node in &mut parts.nodes {
                 node.start()?;
             }
         }
-        for node in cluster.nodes_mut() {
+        for node in self.nodes_mut() {
             node.wait_ready()?;
         }
-        Ok(cluster)
+        Ok(())
     }
 
     /// Everything in place, and nothing but the links running.
@@ -136,10 +153,13 @@ impl Cluster {
         let mut stores = BTreeMap::new();
         let mut specs: BTreeMap<String, Vec<NodeSpec>> = BTreeMap::new();
         for region in &spec.regions {
-            let redis = match spec.store {
+            let mut redis = match spec.store {
                 StoreKind::Memory => None,
                 StoreKind::Redis => Some(RedisServer::reserve()?),
             };
+            if let Some(redis) = &mut redis {
+                redis.set_args(&spec.redis_args);
+            }
             let url = redis
                 .as_ref()
                 .map_or_else(|| "memory:".to_owned(), RedisServer::url);

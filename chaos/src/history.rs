@@ -137,6 +137,28 @@ impl History {
             .sum()
     }
 
+    /// How long after `at` (since the history began) as many units as `per_second` are admitted each second: in half a
+    /// second from then on, and on average over three. `None` where that never is.
+    pub fn settles(&self, at: Duration, per_second: f64) -> Option<Duration> {
+        const STEP: Duration = Duration::from_millis(50);
+        const WINDOWS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
+        let records = self.lock();
+        let allowed = records.iter().filter(|r| r.outcome == Outcome::Allowed);
+        let admitted: Vec<(Duration, u64)> = allowed.map(|r| (r.answered_at, r.cost)).collect();
+        let end = records.iter().map(|r| r.answered_at).max()?;
+        let is_enough = |from: Duration, window: Duration| {
+            let within = admitted
+                .iter()
+                .filter(|(t, _)| (from..from + window).contains(t));
+            let sum: u64 = within.map(|(_, cost)| cost).sum();
+            sum as f64 >= per_second * window.as_secs_f64()
+        };
+        (0..)
+            .map(|i| STEP * i)
+            .take_while(|after| at + *after + WINDOWS[1] <= end)
+            .find(|after| WINDOWS.iter().all(|window| is_enough(at + *after, *window)))
+    }
+
     /// Regions that admitted nothing are left out.
     pub fn admitted_by_region(&self) -> BTreeMap<String, u64> {
         let mut split = BTreeMap::new();

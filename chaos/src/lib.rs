@@ -16,6 +16,7 @@ pub mod process;
 pub mod proxy;
 pub mod redis;
 pub mod scenario;
+pub mod switch;
 pub mod time;
 pub mod traffic;
 

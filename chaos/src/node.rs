@@ -24,6 +24,8 @@ pub struct NodeSpec {
     pub store_url: String,
     /// Far above the product's default: what a busy test machine does to a store call is not what is tested.
     pub store_timeout: String,
+    /// More lines of `[store]`.
+    pub store_more: String,
     pub interval: String,
     pub loan_term: String,
     /// Where each peer's sync port is reached.
@@ -52,6 +54,7 @@ impl NodeSpec {
             sync: ports::free_addr()?,
             store_url: store_url.to_owned(),
             store_timeout: "1s".to_owned(),
+            store_more: String::new(),
             interval: "2s".to_owned(),
             loan_term: "10s".to_owned(),
             peers: BTreeMap::new(),
@@ -72,7 +75,7 @@ sync = "{sync}"
 [store]
 url = "{store_url}"
 timeout = "{store_timeout}"
-
+{store_more}
 [sync]
 interval = "{interval}"
 loan_term = "{loan_term}"
@@ -84,6 +87,7 @@ loan_term = "{loan_term}"
             sync = self.sync,
             store_url = self.store_url,
             store_timeout = self.store_timeout,
+            store_more = self.store_more,
             interval = self.interval,
             loan_term = self.loan_term,
         );
@@ -118,6 +122,13 @@ impl Node {
             log: dir.join(format!("{name}.log")),
             process: None,
         })
+    }
+
+    /// Writes its file anew; it is read at the next start.
+    pub fn reconfigure(&mut self, change: impl FnOnce(&mut NodeSpec)) -> Result<(), Error> {
+        change(&mut self.spec);
+        std::fs::write(&self.config, self.spec.to_toml())
+            .map_err(Error::io(format!("write {}", self.config.display())))
     }
 
     pub fn spec(&self) -> &NodeSpec {

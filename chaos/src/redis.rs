@@ -5,12 +5,14 @@ use crate::time::wait_for;
 use crate::{Error, ports};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const CALL_LIMIT: Duration = Duration::from_secs(5);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct RedisServer {
@@ -36,6 +38,11 @@ impl RedisServer {
         Ok(server)
     }
 
+    /// What [`RedisServer::restart`] adds to the command line from now on.
+    pub fn set_args(&mut self, extra: &[String]) {
+        self.extra = extra.to_vec();
+    }
+
     /// Its address is known, but nothing runs there until [`RedisServer::restart`].
     pub fn reserve() -> Result<Self, Error> {
         Ok(Self {
@@ -56,6 +63,31 @@ impl RedisServer {
 
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
+    }
+
+    /// Stops it so that all it holds is on disk.
+    pub fn shut_down(&mut self) -> Result<(), Error> {
+        // It answers by closing the connection.
+        let _ended = self.command(&["SHUTDOWN", "SAVE"]);
+        match &mut self.process {
+            Some(process) => process.wait_exit(STOP_LIMIT).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// What is on disk now, as a backup has it.
+    pub fn copy_data(&self) -> Result<TempDir, Error> {
+        let copy = tempfile::tempdir().map_err(Error::io("create a folder for a copy"))?;
+        copy_folder(self.dir.path(), copy.path())?;
+        Ok(copy)
+    }
+
+    /// Kills it and starts it on the same port with what a copy holds.
+    pub fn restart_with(&mut self, copy: &TempDir) -> Result<(), Error> {
+        self.kill();
+        self.clear_data()?;
+        copy_folder(copy.path(), self.dir.path())?;
+        self.restart()
     }
 
     /// SIGKILL.
@@ -85,6 +117,11 @@ impl RedisServer {
     /// Kills it and starts it on the same port with nothing in it, whatever its persistence.
     pub fn restart_empty(&mut self) -> Result<(), Error> {
         self.kill();
+        self.clear_data()?;
+        self.restart()
+    }
+
+    fn clear_data(&self) -> Result<(), Error> {
         for entry in std::fs::read_dir(self.dir.path()).map_err(Error::io("list redis' folder"))? {
             let path = entry.map_err(Error::io("list redis' folder"))?.path();
             let removed = match path.extension().and_then(|e| e.to_str()) {
@@ -94,7 +131,7 @@ impl RedisServer {
             };
             removed.map_err(Error::io(format!("remove {}", path.display())))?;
         }
-        self.restart()
+        Ok(())
     }
 
     fn wait_ready(&mut self) -> Result<(), Error> {
@@ -130,6 +167,24 @@ impl RedisServer {
         stream.write_all(request.as_bytes())?;
         read_reply(&mut BufReader::new(stream))
     }
+}
+
+/// All but logs.
+fn copy_folder(from: &Path, to: &Path) -> Result<(), Error> {
+    for entry in std::fs::read_dir(from).map_err(Error::io("list redis' folder"))? {
+        let path = entry.map_err(Error::io("list redis' folder"))?.path();
+        let Some(name) = path.file_name() else {
+            continue;
+        };
+        let target = to.join(name);
+        if path.is_dir() {
+            std::fs::create_dir_all(&target).map_err(Error::io("create a folder for a copy"))?;
+            copy_folder(&path, &target)?;
+        } else if path.extension().is_none_or(|e| e != "log") {
+            std::fs::copy(&path, &target).map_err(Error::io(format!("copy {}", path.display())))?;
+        }
+    }
+    Ok(())
 }
 
 fn read_reply(from: &mut impl BufRead) -> io::Result<String> {

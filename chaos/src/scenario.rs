@@ -16,6 +16,7 @@ pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
     pub store: StoreKind,
+    pub nodes_per_region: usize,
     /// The `[[policy]]` tables.
     pub policies: &'static str,
     pub probe: &'static [(&'static str, &'static str)],
@@ -35,9 +36,14 @@ pub struct Flow {
     /// Those that make the policy's subject.
     pub key: &'static [(&'static str, &'static str)],
     /// Requests a second, by region.
-    pub per_second: &'static [(&'static str, usize)],
+    pub per_second: Rates,
+    /// From these times on it is another rate.
+    pub turns: &'static [(Duration, Rates)],
     pub promise: Promise,
 }
+
+/// Requests a second, by region.
+pub type Rates = &'static [(&'static str, usize)];
 
 #[derive(Debug, Clone, Copy)]
 pub enum Promise {

@@ -13,6 +13,8 @@ pub struct Traffic {
     pub attributes: Vec<(String, String)>,
     pub cost: u64,
     pub requests: usize,
+    /// When the first one comes.
+    pub after: Duration,
     /// Evenly spread; zero: all at once, as far as `workers` go.
     pub over: Duration,
     /// Requests that may be on their way at the same time.
@@ -31,9 +33,16 @@ impl Traffic {
                 .collect(),
             cost: 1,
             requests,
+            after: Duration::ZERO,
             over,
             workers: 4,
         }
+    }
+
+    #[must_use]
+    pub fn after(mut self, after: Duration) -> Self {
+        self.after = after;
+        self
     }
 
     #[must_use]
@@ -86,7 +95,8 @@ fn work(
             return;
         }
         let due = traffic.over.as_secs_f64() * i as f64 / traffic.requests as f64;
-        thread::sleep((began + Duration::from_secs_f64(due)).duration_since(Instant::now()));
+        let due = began + traffic.after + Duration::from_secs_f64(due);
+        thread::sleep(due.duration_since(Instant::now()));
         let at = Instant::now();
         let answer = api
             .check(&traffic.region, &attributes, traffic.cost)

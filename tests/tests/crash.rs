@@ -1,40 +1,17 @@
 //! Nodes that are killed lose nothing; a store that is lost is never spent twice.
 
 use apportion_tests::{
-    DAILY, DAILY_LIMIT, GENEROUS, PAUSE, daily, daily_cluster, daily_traffic, same_usage, start_met,
+    DAILY, DAILY_LIMIT, GENEROUS, PAUSE, daily, daily_cluster, daily_traffic, start_met,
+    use_up_as_counted,
 };
 use chaos::time::keep_clear_of_window_end;
 use chaos::traffic::ask_on;
-use chaos::{Cluster, ClusterSpec, History, StoreKind, drive, wait_until};
+use chaos::{ClusterSpec, History, StoreKind, drive, wait_until};
 use std::thread;
 use std::time::Duration;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const ROOM: Duration = Duration::from_secs(240);
-
-/// Goes on asking until the product's own count says that the budget is used: a request that was under way in a crash
-/// may have been charged unheard.
-fn use_up_as_counted(cluster: &Cluster, history: &History, tenant: &str) {
-    let counted = |_: &History| {
-        let usage = cluster.usage("eu-west", "daily", &[("tenant", tenant)]);
-        usage.is_ok_and(|usage| usage.admitted() >= DAILY_LIMIT)
-    };
-    ask_on(
-        cluster.api(),
-        history,
-        &daily(tenant),
-        PAUSE,
-        GENEROUS,
-        counted,
-    );
-    same_usage(cluster.api(), "daily", &[("tenant", tenant)], DAILY_LIMIT);
-    let (low, high) = (history.admitted(), history.admitted() + history.in_doubt());
-    assert!(
-        (low..=high).contains(&DAILY_LIMIT),
-        "usage is {DAILY_LIMIT}, but {low} to {high} were admitted: {}",
-        history.tally()
-    );
-}
 
 #[test]
 fn a_node_killed_mid_run_and_started_again_loses_nothing() {

@@ -1,6 +1,6 @@
 //! Plays a scenario on real processes.
 
-use super::{Fault, Flow, Promise, Scenario};
+use super::{Fault, Flow, Promise, Rates, Scenario};
 use crate::cluster::{Cluster, ClusterSpec};
 use crate::history::{History, Tally};
 use crate::proxy::Direction;
@@ -20,6 +20,8 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(60);
 const ASK_ON_PAUSE: Duration = Duration::from_millis(100);
 const DAY: Duration = Duration::from_secs(86_400);
 const WORKERS: usize = 16;
+/// The part of what could be admitted that counts as having followed.
+const SETTLED: f64 = 0.95;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
@@ -44,7 +46,17 @@ pub struct FlowReport {
     pub in_doubt: u64,
     /// As each region tells it in the end.
     pub usage: BTreeMap<String, u64>,
+    /// How soon shares followed each turn of a bucket's traffic.
+    pub turns: Vec<Turn>,
     pub requests: BTreeMap<String, Tally>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct Turn {
+    pub at_seconds: f64,
+    /// From so long after it on, 95% of what could be admitted was: in half a second, and in the three from then on.
+    /// `None`: never.
+    pub settled_after_seconds: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -61,7 +73,14 @@ pub fn run(
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Report, Error> {
     keep_clear_of_window_end(DAY, scenario.lasts + SETTLE_LIMIT * 2);
-    let spec = ClusterSpec::new(store, scenario.policies).probe(scenario.probe);
+    let nodes = match store {
+        // Each node has its own.
+        StoreKind::Memory => 1,
+        StoreKind::Redis => scenario.nodes_per_region,
+    };
+    let spec = ClusterSpec::new(store, scenario.policies)
+        .nodes_per_region(nodes)
+        .probe(scenario.probe);
     let mut cluster = Cluster::start(&spec)?;
     cluster.wait_met()?;
     say("the regions have met");
@@ -127,13 +146,38 @@ pub fn run(
 
 impl Flow {
     fn traffic(&self, lasts: Duration) -> Vec<Traffic> {
-        let seconds = usize::try_from(lasts.as_secs()).unwrap_or(usize::MAX);
-        self.per_second
-            .iter()
-            .map(|(region, rate)| {
-                Traffic::new(region, self.attributes, rate * seconds, lasts).workers(WORKERS)
-            })
-            .collect()
+        let begins = std::iter::once((Duration::ZERO, self.per_second));
+        let begins: Vec<_> = begins.chain(self.turns.iter().copied()).collect();
+        let ends = begins.iter().skip(1).map(|(at, _)| *at);
+        let ends: Vec<Duration> = ends.chain([lasts]).collect();
+        let mut traffic = Vec::new();
+        for ((from, rates), until) in begins.into_iter().zip(ends) {
+            let over = until.saturating_sub(from);
+            let seconds = usize::try_from(over.as_secs()).unwrap_or(usize::MAX);
+            traffic.extend(rates.iter().map(|(region, rate)| {
+                Traffic::new(region, self.attributes, rate * seconds, over)
+                    .after(from)
+                    .workers(WORKERS)
+            }));
+        }
+        traffic
+    }
+
+    /// What could be admitted of these rates each second, where the bucket is empty.
+    fn settled(&self, history: &History) -> Vec<Turn> {
+        let Promise::Bucket(bucket) = self.promise else {
+            return Vec::new();
+        };
+        let turn = |(at, rates): &(Duration, Rates)| {
+            let asked: usize = rates.iter().map(|(_, rate)| rate).sum();
+            let possible = (bucket.limit as f64 * 1_000.0 / bucket.per_ms as f64).min(asked as f64);
+            let settled = history.settles(*at, possible * SETTLED);
+            Turn {
+                at_seconds: at.as_secs_f64(),
+                settled_after_seconds: settled.map(|after| after.as_secs_f64()),
+            }
+        };
+        self.turns.iter().map(turn).collect()
     }
 
     /// What must hold at the end; the words of what doesn't.
@@ -198,6 +242,7 @@ impl Flow {
             admitted_by_region: history.admitted_by_region(),
             in_doubt: history.in_doubt(),
             usage: told.collect(),
+            turns: self.settled(history),
             requests: history.tally_by_region(),
         }
     }

@@ -49,6 +49,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: UsageCommand,
     },
+    /// Close a region for a restart of its store, and open it again
+    Region {
+        #[command(subcommand)]
+        command: RegionCommand,
+    },
     /// Work with policy files
     Policy {
         #[command(subcommand)]
@@ -66,6 +71,20 @@ pub(crate) enum Command {
 pub(crate) enum UsageCommand {
     /// List the counters of a policy, or of all, merged over the regions
     List(UsageListArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RegionCommand {
+    /// Stop all decisions of a region, so that its store can be restarted with its data and without loss
+    ///
+    /// Every other region has to be within reach and open. From then on the region answers 503. Stop its store so that it
+    /// saves everything, start it again with that, and the region goes on by itself. Done where it was closed before; exits
+    /// with 3 if the region isn't closed, which then goes on deciding.
+    Close(ClientArgs),
+    /// Let a closed region go on without a restart, or wait until it goes on after one
+    ///
+    /// Exits with 3 if it is still closed. Done where it is open.
+    Open(RegionOpenArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -126,6 +145,16 @@ pub(crate) struct ClientArgs {
 pub(crate) enum Output {
     Table,
     Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RegionOpenArgs {
+    /// Don't wait for regions that are out of reach: go on at once in a new life, as if the store had been lost
+    #[arg(long)]
+    pub(crate) as_lost: bool,
+
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 #[derive(Debug, Args)]

@@ -87,6 +87,9 @@ impl Client {
         let answer = Answer { status, text, json };
         match status {
             200 | 429 if !answer.json.is_null() => Ok(answer),
+            409 if answer.json["code"] == "NOT_CLOSED" => {
+                Err(Failure::unreachable(answer.detail()))
+            }
             400..=499 => Err(Failure::usage(answer.detail())),
             503 => Err(Failure::unreachable(answer.detail())),
             _ => Err(Failure::unreachable(format!(

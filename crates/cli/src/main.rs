@@ -9,7 +9,7 @@ mod exit;
 mod run;
 mod table;
 
-use args::{Cli, Command, PolicyCommand, UsageCommand};
+use args::{Cli, Command, PolicyCommand, RegionCommand, UsageCommand};
 use clap::Parser;
 use exit::{Exit, Failure};
 use std::process::ExitCode;
@@ -35,6 +35,12 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Usage {
             command: UsageCommand::List(args),
         } => commands::usage::list(args),
+        Command::Region {
+            command: RegionCommand::Close(args),
+        } => commands::region::close(args),
+        Command::Region {
+            command: RegionCommand::Open(args),
+        } => commands::region::open(args),
         Command::Policy {
             command: PolicyCommand::Check(args),
         } => commands::policy::check(args),

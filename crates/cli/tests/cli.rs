@@ -235,6 +235,49 @@ fn shares_are_shown_by_region_and_the_query_is_escaped() {
 }
 
 #[test]
+fn a_region_is_closed_and_opened_and_told_why_not() {
+    let closed = r#"{"region":"us-east","closed":true}"#;
+    let open = r#"{"region":"us-east","closed":false,"life":"OZJgomiB","lost":false}"#;
+    let lost = r#"{"region":"us-east","closed":false,"life":"AAAAAAAB","lost":true}"#;
+    let not_closed = r#"{"type":"about:blank","title":"The region is not closed","status":409,"code":"NOT_CLOSED","detail":"region us-east isn't closed: not confirmed by ap-south","region":"us-east"}"#;
+    let (address, told) = server(vec![
+        (200, closed),
+        (200, open),
+        (200, lost),
+        (200, closed),
+        (409, not_closed),
+    ]);
+    let say = |args: &[&str]| {
+        let ran = apportion(&[&["region"], args, &["-a", &address]].concat());
+        (ran.code, ran.stdout, ran.stderr)
+    };
+    let ok = |text: &str| (0, format!("{text}\n"), String::new());
+    assert_eq!(
+        say(&["close"]),
+        ok("us-east is closed: its store can be restarted now")
+    );
+    assert_eq!(say(&["open"]), ok("us-east is open, in life OZJgomiB"));
+    assert_eq!(
+        say(&["open", "--as-lost"]),
+        ok("us-east is open, in a new life AAAAAAAB: the one that was closed is over")
+    );
+    assert_eq!(say(&["close", "-o", "json"]), ok(closed));
+    let (code, stdout, stderr) = say(&["close"]);
+    assert_eq!((code, stdout.as_str()), (3, ""));
+    assert_eq!(
+        stderr,
+        "apportion: region us-east isn't closed: not confirmed by ap-south\n"
+    );
+    let asked: Vec<(String, String)> = told.iter().take(3).collect();
+    let expected = [
+        ("post /v1/region/close http/1.1", "{}"),
+        ("post /v1/region/open http/1.1", r#"{"as_lost":false}"#),
+        ("post /v1/region/open http/1.1", r#"{"as_lost":true}"#),
+    ];
+    assert_eq!(asked, expected.map(|(l, b)| (l.to_owned(), b.to_owned())));
+}
+
+#[test]
 fn usage_list_asks_every_policy_that_counts_unless_told_which() {
     let policies =
         r#"{"policies":[{"name":"api","usage_ms":3600000},{"name":"search","usage_ms":null}]}"#;
@@ -375,7 +418,8 @@ fn help_goes_to_stdout_and_names_every_command_that_works() {
     assert_eq!(
         commands,
         [
-            "dev", "serve", "check", "status", "shares", "usage", "policy", "simulate", "help"
+            "dev", "serve", "check", "status", "shares", "usage", "region", "policy", "simulate",
+            "help"
         ]
     );
 }

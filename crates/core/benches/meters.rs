@@ -1,7 +1,7 @@
 //! What one decision costs in core: settle a meter, charge it, say what it says.
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::{Meter, Part, Rule, Settled};
+use apportion_core::meter::{Meter, Part, Rule, Settled, Slack};
 use apportion_core::period::Period;
 use apportion_core::policy::{Algorithm, Limits};
 use apportion_core::schedule::{PPB, Shares};
@@ -26,6 +26,7 @@ fn fence() -> Fence {
         epoch_began: StoreMs(0),
         missing: Missing::Full,
         closed_before: StoreMs(0),
+        replicated: false,
     }
 }
 
@@ -44,6 +45,7 @@ fn rule(algorithm: Algorithm) -> Rule {
         by_plan: false,
         fill_ms: MINUTE_MS,
         part,
+        slack: Slack::Nothing,
     }
 }
 

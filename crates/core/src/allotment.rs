@@ -10,6 +10,7 @@ pub use loans::{Credit, Debtor, Grant, LoanAsk, LoanGrant, Loans, Statement};
 pub use transfers::{Given, Received, Row, RowSeen, Transfers};
 
 use crate::ids::StoreMs;
+use crate::planted::{self, Bug};
 use serde::{Deserialize, Serialize};
 
 /// What a key's trade is made of: loans for rates, transfers for windows.
@@ -53,7 +54,12 @@ pub struct Timing {
 impl Timing {
     /// How long a lender goes without what it granted, on its own clock: the term, and as long as what was admitted on
     /// it goes on counting, by the slowest clock, and a margin.
-    pub const fn reclaim_ms(&self, counts_ms: u64) -> u64 {
+    pub fn reclaim_ms(&self, counts_ms: u64) -> u64 {
+        if planted::is_on(Bug::ReclaimWithoutMargin) {
+            return self.term_ms + counts_ms;
+        }
+        let short = planted::is_on(Bug::SlidingReclaimShort);
+        let counts_ms = if short { 0 } else { counts_ms };
         crate::fence::with_drift(self.term_ms + counts_ms) + crate::fence::MARGIN_MS
     }
 }

@@ -19,6 +19,12 @@ pub const HOLD_MAX_MS: u64 = 5_000;
 /// How far the clocks of two hosts that serve one region's store, one after the other, may differ.
 pub const SKEW_MS: u64 = 60_000;
 
+/// For how long a store and a replica of it that took over can both decide: until the old one has noticed that its replica
+/// is gone, or else the last span is over that was begun before; and a span for each of their clocks.
+pub const fn overlap_ms(replica_max_lag_ms: u64) -> u64 {
+    with_drift(replica_max_lag_ms + 3 * SPAN_MS)
+}
+
 /// `[from, until]` on the store's clock. Outside, a script uses no borrowed share, reclaims nothing, refills nothing
 /// and opens no window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -46,6 +52,8 @@ pub struct Fence {
     pub missing: Missing,
     /// A window that ends at or before this has been seen to pass, and is closed for good.
     pub closed_before: StoreMs,
+    /// The store has replicas: outside the span nothing is decided, since one of them may have taken over.
+    pub replicated: bool,
 }
 
 impl Span {

@@ -13,9 +13,11 @@ pub mod key;
 pub mod lives;
 pub mod meter;
 pub mod period;
+pub mod planted;
 pub mod policy;
 pub mod regime;
 pub mod schedule;
+pub mod tally;
 pub mod usage;
 
 pub use ids::{Actor, Epoch, Life, Record, Region, StoreMs};

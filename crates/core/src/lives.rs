@@ -4,13 +4,18 @@
 //! lost; its peers know. Until they have said so a life is *asking*. It is the *first* if every peer names the same
 //! present lives and nobody knows another life of the region; otherwise it is a *later* one, and behaves as after a loss.
 
+mod closing;
+
+pub use closing::{Answer, Closing, Kept, Nonce, Stage, TELL_MS, Word, mark_of};
+
 use crate::allotment::{LentAll, Timing};
 use crate::fence::{Fence, Missing, SKEW_MS, Span};
 use crate::ids::{Actor, Epoch, Life, Record, Region, StoreMs};
+use crate::planted::{self, Bug};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-const FORM: u8 = 1;
+const FORM: u8 = 2;
 /// Lives of one region that are remembered. A store that was lost so often has other troubles.
 const LIVES_MAX: usize = 256;
 
@@ -57,6 +62,14 @@ pub struct RegionState {
     pub ended: BTreeMap<Region, BTreeSet<Life>>,
     /// The digest of each policy by its name@version, as it was when the store first saw it.
     pub policies: BTreeMap<String, u64>,
+    /// For how long another process may take itself for this store after a fail-over; 0: it has no replicas.
+    pub overlap_ms: u64,
+    /// Until then the process that this one took over from may still decide, so this one doesn't.
+    pub silent_until: StoreMs,
+    /// The last closing of this life.
+    pub closing: Option<Closing>,
+    /// What is kept of each peer's last closing.
+    pub kept: BTreeMap<Region, Kept>,
 }
 
 /// What every message says of its sender's lives.
@@ -70,6 +83,10 @@ pub struct LifeTable {
     pub known: BTreeMap<Region, BTreeSet<Life>>,
     /// The sender's own lives that are over.
     pub ended: BTreeSet<Life>,
+    /// On the sender's own closing.
+    pub word: Option<Word>,
+    /// What the sender keeps of others' closings.
+    pub kept: BTreeMap<Region, Kept>,
 }
 
 /// How an empty store is taken.
@@ -120,6 +137,10 @@ impl RegionState {
             known: BTreeMap::from([(region.clone(), BTreeSet::from([life]))]),
             ended: BTreeMap::new(),
             policies: BTreeMap::new(),
+            overlap_ms: 0,
+            silent_until: StoreMs(0),
+            closing: None,
+            kept: BTreeMap::new(),
         }
     }
 
@@ -131,27 +152,66 @@ impl RegionState {
             .entry(self.region.clone())
             .or_default()
             .insert(self.life);
-        self.known
-            .entry(self.region.clone())
-            .or_default()
-            .insert(life);
+        // A life that nobody has on record has admitted nothing, and nobody will have its successor on record either
+        // before that has asked.
+        let is_traceless = !self.may_admit();
+        let own = self.known.entry(self.region.clone()).or_default();
+        if is_traceless {
+            own.clear();
+        }
+        own.insert(life);
         Self {
             life,
             fingerprint: fingerprint.into(),
             began_at: now,
-            standing: Standing::Later,
+            standing: if is_traceless {
+                Standing::Asking(BTreeMap::new())
+            } else {
+                Standing::Later
+            },
             epoch: Epoch(1),
             epoch_began: now,
             anchor: now,
             high_water: self.high_water,
+            closing: None,
+            // This copy may be older than what peers were told here.
+            kept: BTreeMap::new(),
             ..self
         }
+    }
+
+    /// A life that begins on a store with replicas decides nothing until the overlap is over.
+    #[must_use]
+    pub fn silent_for(self, overlap_ms: u64, now: StoreMs) -> Self {
+        Self {
+            overlap_ms,
+            silent_until: match overlap_ms {
+                0 => StoreMs(0),
+                _ => now.plus(overlap_ms),
+            },
+            ..self
+        }
+    }
+
+    /// Whether a store that says `fingerprint` of itself is the one that this life is of.
+    ///
+    /// A process that gets its first replica takes another name for its history. One that was promoted since keeps the
+    /// name of the history before: `promoted`.
+    pub fn is_of(&self, fingerprint: &str, promoted: bool) -> bool {
+        let run = |fingerprint: &str| fingerprint.split_once(':').map(|(run, _)| run.to_owned());
+        let same_run = run(fingerprint).is_some() && run(fingerprint) == run(&self.fingerprint);
+        self.fingerprint == fingerprint || (same_run && !promoted)
     }
 
     /// A new epoch: the clock stepped, or nobody vouched for it.
     #[must_use]
     pub fn next_epoch(self, now: StoreMs) -> Self {
+        let was_silent = self.anchor < self.silent_until;
         Self {
+            silent_until: match was_silent {
+                true => now.plus(self.overlap_ms),
+                false => StoreMs(0),
+            },
             epoch: Epoch(self.epoch.0 + 1),
             epoch_began: now,
             anchor: now,
@@ -194,6 +254,8 @@ impl RegionState {
             present: self.present.clone(),
             known: self.known.clone(),
             ended: self.ended.get(&self.region).cloned().unwrap_or_default(),
+            word: self.closing.as_ref().and_then(Closing::word),
+            kept: self.kept.clone(),
         }
     }
 
@@ -206,6 +268,18 @@ impl RegionState {
             return None;
         }
         let mut next = self.clone();
+        let ours = |known: &BTreeMap<Region, BTreeSet<Life>>| {
+            known.get(&self.region).cloned().unwrap_or_default()
+        };
+        let (said, own) = (ours(&table.known), ours(&self.known));
+        next.take_word(
+            from,
+            table.sender.life,
+            table.word,
+            said.contains(&self.life),
+        );
+        let kept = table.kept.get(&self.region).copied();
+        next.take_answer(from, kept, !said.is_subset(&own));
         let ended = next.ended.entry(from.clone()).or_default();
         ended.extend(table.ended.iter().filter(|l| **l != table.sender.life));
         next.present.insert(from.clone(), table.sender.life);
@@ -296,6 +370,9 @@ impl RegionState {
     /// Whether this life may admit anything. A life that nobody else knows of might be lost without a trace, and its
     /// successor be taken for the first.
     pub fn may_admit(&self) -> bool {
+        if planted::is_on(Bug::AskingUsesBase) {
+            return true;
+        }
         match &self.standing {
             Standing::Asking(answers) => answers
                 .values()
@@ -308,9 +385,14 @@ impl RegionState {
     ///
     /// `counts_ms`: how long what was admitted on a loan goes on counting.
     pub fn lent_all(&self, timing: Timing, counts_ms: u64) -> Option<LentAll> {
-        let untouched = self.standing == Standing::First && self.epoch == Epoch(1);
+        let forgets = planted::is_on(Bug::LentForgotten);
+        let untouched = self.standing == Standing::First && (self.epoch == Epoch(1) || forgets);
+        let reclaim_ms = match planted::is_on(Bug::LentAllShort) {
+            true => timing.term_ms / 4,
+            false => timing.reclaim_ms(counts_ms),
+        };
         (!untouched).then(|| LentAll {
-            until: self.epoch_began.plus(timing.reclaim_ms(counts_ms)),
+            until: self.epoch_began.plus(reclaim_ms),
         })
     }
 
@@ -319,7 +401,9 @@ impl RegionState {
     pub fn base_from(&self, per_ms: u64) -> StoreMs {
         match self.standing {
             Standing::First => StoreMs(0),
+            Standing::Asking(_) if planted::is_on(Bug::AskingUsesBase) => StoreMs(0),
             Standing::Asking(_) => StoreMs::MAX,
+            Standing::Later if planted::is_on(Bug::NextWindowNotCovered) => self.began_at.plus(1),
             Standing::Later => self.began_at.plus(SKEW_MS).plus(per_ms).plus(1),
         }
     }
@@ -331,12 +415,16 @@ impl RegionState {
             record: self.record(revision),
             span,
             epoch_began: self.epoch_began,
-            missing: if untouched {
+            missing: if untouched || planted::is_on(Bug::MissingIsFull) {
                 Missing::Full
             } else {
                 Missing::EmptyAt(self.epoch_began)
             },
-            closed_before: self.high_water,
+            closed_before: match planted::is_on(Bug::SealedWindowReopened) {
+                true => StoreMs(0),
+                false => self.high_water,
+            },
+            replicated: self.overlap_ms > 0,
         }
     }
 

@@ -7,13 +7,16 @@ mod bucket;
 mod counter;
 mod log;
 mod pool;
+mod slack;
 mod slots;
 mod window;
 
 pub use pool::{MEMBER_IDLE_MS, MEMBERS_MAX, Member, MemberShare, Pool};
+pub use slack::{Beside, Slack, tally_cell_ms};
 
 use crate::fence::{Fence, HOLD_MAX_MS, Missing, SPAN_MS};
 use crate::ids::{Epoch, StoreMs};
+use crate::planted::{self, Bug};
 use crate::policy::{Algorithm, Limits, PPM};
 use crate::schedule::{Flow, Rate, Shares, part_units};
 use serde::{Deserialize, Serialize};
@@ -31,6 +34,7 @@ pub struct Rule {
     /// For a bucket: the longest that filling one takes under any limits of the policy.
     pub fill_ms: u64,
     pub part: Part,
+    pub slack: Slack,
 }
 
 /// A region's part of the budget.
@@ -128,6 +132,8 @@ pub struct Settled<'a> {
     pub label: u64,
     /// What is in force: capacity in micro-units, rights, share or slots in units.
     pub of: u64,
+    /// The share in force, of a rate or a sliding window.
+    ppb: u64,
     /// Nothing is known of what it gave, so it gives nothing.
     blocked: bool,
     rule: &'a Rule,
@@ -245,6 +251,12 @@ impl<'a> Settled<'a> {
     ) -> Self {
         let inside = fence.span.contains(now);
         let stored = stored.filter(|m| rule.keeps(&m.state));
+        // What is known by a clock that stepped, or may have, is doubted; units of a window have no time.
+        let is_sure = inside && stored.is_some_and(|m| m.epoch == fence.record.epoch);
+        let label = label.or_else(|| rule.label(now));
+        let is_timeless = matches!(rule.algorithm, Algorithm::FixedWindow { .. });
+        let stored = stored.filter(|_| !rule.is_lenient() || is_sure || is_timeless);
+        let terms = terms.filter(|_| !rule.is_lenient());
         let mut settled = Self {
             meter: Meter {
                 epoch: fence.record.epoch,
@@ -254,8 +266,9 @@ impl<'a> Settled<'a> {
             },
             inside,
             closed: false,
-            label: label.or_else(|| rule.label(now)).unwrap_or(0),
+            label: label.unwrap_or(0),
             of: 0,
+            ppb: 0,
             blocked: false,
             rule,
             shares: None,
@@ -308,11 +321,12 @@ impl<'a> Settled<'a> {
             _ => (untraded, untraded.least()),
         };
         self.shares = Some(shares);
-        let ppb = if self.inside {
+        let ppb = if self.inside || planted::is_on(Bug::ReclaimOutsideSpan) {
             shares.at(self.now)
         } else {
             own_ppb
         };
+        self.ppb = ppb;
         if self.rule.algorithm.is_bucket() {
             self.flow = self.rule.rate().share(ppb);
             self.of = self.flow.cap;
@@ -330,6 +344,7 @@ impl<'a> Settled<'a> {
     /// Whether a meter that isn't there gives nothing yet: it may have been lost, and what it gave counts for so long.
     fn may_be_lost(&self, counts_ms: u64, fence: &Fence) -> bool {
         match fence.missing {
+            _ if self.rule.is_lenient() => false,
             _ if !self.inside => true,
             Missing::Full => false,
             Missing::EmptyAt(moment) => self.now < moment.plus(counts_ms),
@@ -549,12 +564,18 @@ impl<'a> Settled<'a> {
     ///
     /// Returns how long to keep the meter, where it has to be written.
     pub fn put_under(&mut self, terms: &Terms) -> Option<Option<u64>> {
+        if planted::is_on(Bug::SwapWithoutGuard) && !self.rule.algorithm.is_bucket() {
+            return Some(None);
+        }
         match (terms, &self.rule.part) {
             (Terms::Loans { shares, .. }, Part::Shares(_)) => {
                 let ppb = shares.at(self.now);
                 if let State::Bucket { tokens, .. } = &mut self.meter.state {
                     let cap = self.rule.rate().share(ppb).cap;
                     let held = self.meter.holds.iter().map(|h| h.units).sum();
+                    if planted::is_on(Bug::TokensKept) {
+                        return Some(Some(self.ttl_under(shares)));
+                    }
                     *tokens = (*tokens).min(cap.checked_sub(held)?);
                     return Some(Some(self.ttl_under(shares)));
                 }

@@ -6,9 +6,9 @@ use crate::demand::floor_ppb;
 use crate::fence::{Fence, Span};
 use crate::ids::{Actor, StoreMs};
 use crate::lives::RegionState;
-use crate::meter::{Part, Rule, Terms};
+use crate::meter::{Part, Rule, Slack, Terms};
 use crate::period::Period;
-use crate::policy::{Algorithm, Limits, Policy};
+use crate::policy::{Algorithm, Limits, Policy, Tolerance};
 use crate::schedule::{Shares, Step};
 use std::sync::Arc;
 
@@ -56,12 +56,39 @@ impl Regime {
                 Part::Shares(self.shares(policy, &none, StoreMs(0)))
             }
         };
-        Rule {
+        let rule = Rule {
             algorithm: policy.algorithm,
             limits,
             by_plan: policy.plans.is_some(),
             fill_ms: policy.fill_ms,
             part,
+            slack: Slack::Nothing,
+        };
+        match policy.tolerance {
+            Tolerance::NeverOver => rule,
+            Tolerance::Over { ppm } => Rule {
+                slack: Slack::Over(self.overdraft(policy, limits, ppm)),
+                ..rule
+            },
+            Tolerance::NeverUnder => rule.known(),
+        }
+    }
+
+    /// This region's part of the overdraft. It is kept like a base: what a lost life may have spent of it isn't there.
+    fn overdraft(&self, policy: &Policy, limits: Limits, ppm: u32) -> Part {
+        let admits = self.state.may_admit();
+        let region = &self.state.region;
+        match policy.algorithm {
+            Algorithm::FixedWindow { period } => Part::Base {
+                units: if admits {
+                    policy.overdraft_units(limits.limit, ppm, region)
+                } else {
+                    0
+                },
+                from: self.state.base_from(period.longest_ms()),
+            },
+            _ if admits => Part::Shares(Shares::constant(policy.overdraft_ppb(ppm, region))),
+            _ => Part::Shares(Shares::constant(0)),
         }
     }
 

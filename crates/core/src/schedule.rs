@@ -3,6 +3,7 @@
 //! The products of [`part_micro`] are ones that Lua's doubles hold exactly too.
 
 use crate::ids::StoreMs;
+use crate::planted::{self, Bug};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -168,6 +169,12 @@ impl Shares {
     /// `tokens` stored at `from`, settled to `to`: what flows of `rate` under each step in turn, held to that step's
     /// capacity less what is `held`.
     pub fn settle(&self, rate: &Rate, tokens: u64, from: StoreMs, to: StoreMs, held: u64) -> u64 {
+        if planted::is_on(Bug::RefillAtPresentShare) {
+            let flow = rate.share(self.at(to));
+            let room = flow.cap.saturating_sub(held);
+            let tokens = tokens.min(room);
+            return tokens + flow.gain(to.since(from), room - tokens);
+        }
         let mut tokens = tokens;
         let first = self.0.partition_point(|s| s.from <= from).saturating_sub(1);
         for (i, step) in self.0.iter().enumerate().skip(first) {
@@ -178,8 +185,10 @@ impl Shares {
             let begin = if i == first { from } else { step.from };
             let end = self.0.get(i + 1).map_or(to, |next| next.from.min(to));
             let room = flow.cap.saturating_sub(held);
-            tokens = tokens.min(room);
-            tokens += flow.gain(end.since(begin), room - tokens);
+            if !planted::is_on(Bug::TokensKept) {
+                tokens = tokens.min(room);
+            }
+            tokens += flow.gain(end.since(begin), room.saturating_sub(tokens));
         }
         tokens
     }

@@ -10,7 +10,7 @@ use crate::report::{Told, time_left, unmetered};
 use crate::request::{DecidedBy, Decision, LimitReport, Outcome};
 use apportion_core::fence::{DRIFT_PPM, Fence, Missing};
 use apportion_core::meter::Reading;
-use apportion_core::policy::PPM;
+use apportion_core::policy::{PPM, Tolerance};
 use apportion_core::{Algorithm, Key, Partition, Policy, PolicySet};
 use apportion_store::{Charge, Decide, Mode, Op, Reply, Store};
 use std::collections::BTreeMap;
@@ -115,11 +115,12 @@ impl<S> Engine<S> {
                 continue;
             };
             // Another region may lend; a slot, or what another node holds, may be given back; another request of the
-            // key may come under another plan.
+            // key may come under another plan; an overdraft may fill sooner than the meter.
             let unsure = plan.policies.regions.len() > 1
                 || prepared.spans()
                 || is_slots(policy)
-                || policy.plans.is_some();
+                || policy.plans.is_some()
+                || matches!(policy.tolerance, Tolerance::Over { .. });
             let longest_ms = if unsure { UNSURE_MS } else { SURE_MAX_MS };
             let beside = beside.get_or_insert_with(|| {
                 let all = plan.matched.iter();

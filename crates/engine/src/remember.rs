@@ -155,6 +155,7 @@ impl From<KeptDecided> for Decided {
             fits: a.fits,
             crowded: a.crowded,
             reading: a.reading,
+            overdrawn: 0,
         });
         Self {
             now: kept.now,

@@ -4,6 +4,7 @@ use crate::engine::{Engine, Pressure};
 use crate::plan::{Matched, Plan, is_slots};
 use crate::request::{DecidedBy, LimitReport, Outcome};
 use apportion_core::meter::{Reading, reserve};
+use apportion_core::policy::Tolerance;
 use apportion_core::schedule::MICRO;
 use apportion_core::{Algorithm, Policy, StoreMs};
 use apportion_store::{Answer, Decided, NEWCOMERS_MS};
@@ -20,6 +21,8 @@ pub(crate) struct Told {
     pub(crate) fits: bool,
     pub(crate) crowded: bool,
     pub(crate) reading: Reading,
+    /// What of it was drawn on the overdraft, and isn't put back.
+    pub(crate) overdrawn: u64,
 }
 
 // === impl Told ===
@@ -36,8 +39,10 @@ impl Told {
             fits,
             crowded,
             mut reading,
+            mut overdrawn,
         } = decided.answers[matched.place];
         if returned.get(matched.place) == Some(&true) {
+            overdrawn = 0;
             let cost = plan.cost_of(matched);
             match &mut reading {
                 Reading::Bucket { spendable, .. } => *spendable += cost,
@@ -50,6 +55,7 @@ impl Told {
             fits,
             crowded,
             reading,
+            overdrawn,
         }
     }
 
@@ -125,6 +131,10 @@ impl<S> Engine<S> {
             retry_after_ms,
             decided_by: DecidedBy::Store,
             crowded: told.crowded,
+            overdrawn: match policy.algorithm.is_bucket() {
+                true => told.overdrawn.div_ceil(MICRO),
+                false => told.overdrawn,
+            },
         }
     }
 
@@ -133,7 +143,9 @@ impl<S> Engine<S> {
         let policy = plan.policy(matched);
         let interval_ms = self.interval_ms();
         let need = plan.need_of(matched, told.reading.of());
-        let may_get_more = plan.policies.regions.len() > 1;
+        // What is known to be used up no other region can give.
+        let may_get_more =
+            plan.policies.regions.len() > 1 && policy.tolerance != Tolerance::NeverUnder;
         let at_most = |ms: u64, may: bool| if may { ms.min(interval_ms) } else { ms };
         let wait_ms = match told.reading {
             // Not for want of units.
@@ -169,13 +181,14 @@ impl<S> Engine<S> {
     /// Tells the sync side of a key that ran out of rights or is about to. Slots aren't traded.
     pub(crate) fn note_pressure(&self, plan: &Plan, matched: &Matched, told: &Told) {
         let policy = plan.policy(matched);
-        if is_slots(policy) {
+        if is_slots(policy) || policy.tolerance == Tolerance::NeverUnder {
             return;
         }
         let (in_force, available) = (told.reading.of(), told.reading.available());
         let refused = !told.fits && plan.need_of(matched, in_force) > available;
         let left = u128::from(available) * 100;
-        if refused || left < u128::from(in_force) * u128::from(LOW_PERCENT) {
+        let is_short = refused || told.overdrawn > 0;
+        if is_short || left < u128::from(in_force) * u128::from(LOW_PERCENT) {
             self.press(Pressure {
                 policy: policy.clone(),
                 limits: matched.limits,
@@ -184,7 +197,7 @@ impl<S> Engine<S> {
                     Reading::Window { label, .. } => Some(label),
                     Reading::Bucket { .. } | Reading::Units { .. } => None,
                 },
-                refused,
+                refused: is_short,
             });
         }
     }
@@ -201,6 +214,7 @@ pub(crate) fn unmetered(plan: &Plan, matched: &Matched, outcome: Outcome) -> Lim
         retry_after_ms: 0,
         decided_by: DecidedBy::FailureMode,
         crowded: false,
+        overdrawn: 0,
     }
 }
 

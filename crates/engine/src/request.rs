@@ -52,6 +52,8 @@ pub struct LimitReport {
     pub decided_by: DecidedBy,
     /// It was refused because too many subjects were new in this second.
     pub crowded: bool,
+    /// Units that were drawn on the overdraft: beyond this region's rights, and counted by its policy's tolerance.
+    pub overdrawn: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! ```
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::{Part, Rule};
+use apportion_core::meter::{Part, Rule, Slack};
 use apportion_core::policy::{Algorithm, Limits};
 use apportion_core::schedule::{MICRO, PPB, Shares};
 use apportion_core::{Attributes, Epoch, Key, Life, PolicySet, Record, Region, StoreMs};
@@ -231,6 +231,7 @@ async fn one_decision(store: &RedisStore) -> Outcome<Vec<Vec<u8>>> {
             epoch_began: looked.now,
             missing: Missing::Full,
             closed_before: StoreMs(0),
+            replicated: false,
         },
         partition: key.partition(),
         id: 1,
@@ -243,6 +244,7 @@ async fn one_decision(store: &RedisStore) -> Outcome<Vec<Vec<u8>>> {
                 by_plan: false,
                 fill_ms: 60_000,
                 part: Part::Shares(Shares::constant(PPB)),
+                slack: Slack::Nothing,
             }),
             cost: MICRO,
             units: 1,

@@ -58,6 +58,25 @@ pub struct StoreConfig {
     /// How long a call to the store may take, 1ms to 10s.
     pub timeout: Duration,
     pub on_empty: OnEmpty,
+    pub replicas: Replicas,
+}
+
+/// The replicas of a region's Redis, and what is stated of it where it doesn't say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replicas {
+    /// As many as may take over from it, and as its `min-replicas-to-write`.
+    pub count: u32,
+    /// Writes stop within so long after a replica was last heard of: at least its `min-replicas-max-lag`.
+    pub max_lag: Duration,
+    pub stated: Stated,
+}
+
+/// What the operator says of a Redis that doesn't let itself be asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stated {
+    pub maxmemory_policy: Option<String>,
+    pub min_replicas_to_write: Option<u32>,
+    pub min_replicas_max_lag: Option<Duration>,
 }
 
 #[derive(Clone, PartialEq)]
@@ -101,6 +120,7 @@ const LOAN_TERM_MS: RangeInclusive<u64> = 200..=86_400_000;
 
 impl StoreConfig {
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(5);
+    pub const DEFAULT_REPLICA_MAX_LAG: Duration = Duration::from_secs(10);
 }
 
 impl SyncConfig {

@@ -6,6 +6,7 @@
 use crate::node::ReadError;
 use apportion_core::{KeyError, Region};
 use apportion_engine::CheckError;
+use apportion_sync::{CloseError, OpenError};
 use axum::http::StatusCode;
 use std::borrow::Cow;
 
@@ -33,6 +34,26 @@ pub enum Failure {
         region: Region,
         outcome_unknown: bool,
     },
+    /// It decides nothing until its store was restarted, and `waits_for` have struck off its nonce.
+    #[error("region {region} is closed for a restart of its store{}", waiting(.waits_for))]
+    RegionClosed {
+        region: Region,
+        waits_for: Vec<Region>,
+    },
+    /// Closing a region was refused: it goes on as before.
+    #[error("region {region} isn't closed: {why}")]
+    NotClosed { region: Region, why: CloseError },
+    /// A region couldn't be opened yet: it is still closed.
+    #[error("region {region} is still closed: {why}")]
+    NotOpen { region: Region, why: OpenError },
+}
+
+fn waiting(regions: &[Region]) -> String {
+    let names: Vec<&str> = regions.iter().map(Region::as_str).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!(", and waits for {} to confirm it", names.join(", ")),
+    }
 }
 
 /// How one kind of failure is said on each face.
@@ -93,7 +114,16 @@ impl Failure {
                 "The request id was used for another request",
                 tonic::Code::AlreadyExists,
             ),
-            Self::StoreUnavailable { .. } => (
+            Self::NotClosed { why, .. } if *why != CloseError::StoreUnavailable => (
+                StatusCode::CONFLICT,
+                "NOT_CLOSED",
+                "The region is not closed",
+                tonic::Code::FailedPrecondition,
+            ),
+            Self::StoreUnavailable { .. }
+            | Self::RegionClosed { .. }
+            | Self::NotClosed { .. }
+            | Self::NotOpen { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "STORE_UNAVAILABLE",
                 "The request could not be decided",

@@ -8,6 +8,7 @@ use crate::metrics::{FaceMetrics, Protocol};
 use crate::node::{Node, PeriodUsage, ReadError, RegionShare, Status};
 use apportion_core::{Key, Policy, PolicySet, Region, StoreMs};
 use apportion_engine::{CheckError, CheckRequest, DecidedBy, Decision, Outcome};
+use apportion_sync::{CloseError, OpenError, Opened, Progress};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -57,8 +58,14 @@ pub trait Limiter: Clone + Send + Sync + 'static {
 
     fn status(&self) -> Status;
 
-    /// True from the first contact with the store until draining.
+    /// True from the first contact with the store until draining, but for when the region is closed.
     fn ready(&self) -> bool;
+
+    /// Stops the whole region, so that its store can be restarted without loss.
+    fn close(&self) -> impl Future<Output = Result<(), CloseError>> + Send;
+
+    /// Lets a closed region go on; `as_lost`: in a new life.
+    fn open(&self, as_lost: bool) -> impl Future<Output = Result<Opened, OpenError>> + Send;
 }
 
 /// A limiter with what its faces keep beside it. Cheap to clone.
@@ -117,17 +124,33 @@ impl<L: Limiter> Face<L> {
                 }
                 Ok(decision)
             }
-            Err(error) => {
-                let failure = Failure::from(error);
-                self.metrics.failed(&failure);
-                Err(failure)
-            }
+            Err(error) => Err(self.failed(self.explained(error.into()))),
         }
     }
 
     pub(crate) async fn release(&self, reservation: &str) -> Result<bool, Failure> {
         let released = self.limiter.release(reservation).await;
-        released.map_err(|error| self.failed(error.into()))
+        released.map_err(|error| self.failed(self.explained(error.into())))
+    }
+
+    /// A store that isn't asked since the region is closed is said to be so.
+    pub(crate) fn explained(&self, failure: Failure) -> Failure {
+        match (failure, self.limiter.status().closed) {
+            (
+                Failure::StoreUnavailable {
+                    region,
+                    outcome_unknown: false,
+                },
+                Some(closing),
+            ) => Failure::RegionClosed {
+                region,
+                waits_for: match closing.progress {
+                    Progress::Opening => closing.unconfirmed,
+                    _ => Vec::new(),
+                },
+            },
+            (failure, _) => failure,
+        }
     }
 
     /// Counts a request that never got as far as the limiter.
@@ -201,6 +224,14 @@ impl Limiter for Node {
 
     fn ready(&self) -> bool {
         Node::ready(self)
+    }
+
+    async fn close(&self) -> Result<(), CloseError> {
+        Node::close(self).await
+    }
+
+    async fn open(&self, as_lost: bool) -> Result<Opened, OpenError> {
+        Node::open(self, as_lost).await
     }
 }
 

@@ -64,6 +64,7 @@ pub async fn serve(config: &Path, shutdown: CancellationToken) -> Result<(), Run
     let grpc = bind("listen.grpc", listen.grpc).await?;
     let sync = bind("listen.sync", listen.sync).await?;
     let store = AnyStore::open(&config.store.url, config.store.timeout)
+        .map(|store| store.with_replicas(config.store.replicas.clone()))
         .map_err(|error| RunError::Configuration(format!("store.url: {error}")))?;
     info!(
         region = %config.region, http = %listen.http, grpc = %listen.grpc, sync = %listen.sync, store = ?store,

@@ -24,6 +24,10 @@ pub const DECISIONS: &str = "apportion_decisions_total";
 pub const DENIED_CACHE: &str = "apportion_denied_cache_refusals_total";
 /// Counter. Requests refused because too many subjects of the policy were new in that second, by `policy` and `region`.
 pub const NEW_SUBJECTS_REFUSED: &str = "apportion_new_subjects_refused_total";
+/// Counter. Units admitted beyond the region's rights, on its part of the overdraft, by `policy` and `region`.
+pub const OVERDRAFT_UNITS: &str = "apportion_overdraft_units_total";
+/// Counter. Units that peers admitted while the limit was used up, as far as the region knew, by `policy` and `region`.
+pub const OVERSHOOT_UNITS: &str = "apportion_overshoot_units_total";
 /// Counter. Requests that were answered as before because of their request id, by `region`.
 pub const REPLAYS: &str = "apportion_replayed_requests_total";
 /// Histogram, seconds. From a parsed request to its decision, by `region` and `protocol`.
@@ -73,6 +77,7 @@ struct PolicyCounters {
     outcomes: [Counter; 4],
     denied_cache: Counter,
     new_subjects_refused: Counter,
+    overdraft_units: Counter,
 }
 
 /// Makes this process's metrics renderable; the first call installs the recorder, later ones share it.
@@ -116,6 +121,14 @@ fn describe() {
     describe_counter!(
         NEW_SUBJECTS_REFUSED,
         "Requests refused because too many subjects of the policy were new in that second."
+    );
+    describe_counter!(
+        OVERDRAFT_UNITS,
+        "Units admitted beyond the region's rights, on its part of the overdraft."
+    );
+    describe_counter!(
+        OVERSHOOT_UNITS,
+        "Units that peers admitted while the limit was used up, as far as the region knew."
     );
     describe_counter!(
         REPLAYS,
@@ -240,6 +253,7 @@ impl PolicyCounters {
             outcomes: OUTCOMES.map(|outcome| decisions(region, policy, outcome)),
             denied_cache: named(DENIED_CACHE),
             new_subjects_refused: named(NEW_SUBJECTS_REFUSED),
+            overdraft_units: named(OVERDRAFT_UNITS),
         }
     }
 
@@ -251,7 +265,23 @@ impl PolicyCounters {
         if limit.crowded {
             self.new_subjects_refused.increment(1);
         }
+        if limit.overdrawn > 0 {
+            self.overdraft_units.increment(limit.overdrawn);
+        }
     }
+}
+
+/// Counts what was heard of a key to be beyond its limit.
+pub(crate) fn overshot(region: &Region, policy_id: &str, units: u64) {
+    let policy = policy_id
+        .split_once('@')
+        .map_or(policy_id, |(name, _)| name);
+    counter!(
+        OVERSHOOT_UNITS,
+        "policy" => policy.to_owned(),
+        "region" => region.as_str().to_owned(),
+    )
+    .increment(units);
 }
 
 const OUTCOMES: [Outcome; 4] = [

@@ -17,7 +17,9 @@ use apportion_store::{MeterId, Op, Reply, Store};
 use apportion_sync::transport::{
     self, BoxFuture, Options, Peers, Share, ShareError, ShareQuery, ShareSource,
 };
-use apportion_sync::{Handle, Pressure, Setup, share_of};
+use apportion_sync::{
+    CloseError, ClosingStatus, Handle, OpenError, Opened, Pressure, Setup, share_of,
+};
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,6 +111,8 @@ pub struct Status {
     /// In words: "first", "asking", "later".
     pub standing: &'static str,
     pub store_ok: bool,
+    /// The region is closed, and how far that is.
+    pub closed: Option<ClosingStatus>,
     pub peers: BTreeMap<Region, PeerStatus>,
 }
 
@@ -173,6 +177,7 @@ impl Node {
         let (sync, driver) = apportion_sync::spawn(Setup {
             machine,
             store: Telling {
+                region: region.clone(),
                 store: store.clone(),
                 denied: Arc::clone(&denied),
             },
@@ -386,6 +391,7 @@ impl Node {
             actor: p.actor,
         };
         Status {
+            closed: sync.closed().cloned(),
             region: sync.region,
             life: sync.life,
             epoch: sync.epoch,
@@ -422,9 +428,26 @@ impl Node {
         ))
     }
 
-    /// True from the first contact with the store until draining.
+    /// True from the first contact with the store until draining, but for when the region is closed.
     pub fn ready(&self) -> bool {
-        self.0.sync.status().life.is_some()
+        let sync = self.0.sync.status();
+        sync.life.is_some() && sync.closed().is_none()
+    }
+
+    /// Stops the whole region, so that its store can be restarted without loss.
+    ///
+    /// # Errors
+    /// Where it isn't closed, and goes on.
+    pub async fn close(&self) -> Result<(), CloseError> {
+        self.0.sync.close().await
+    }
+
+    /// Lets a closed region go on; `as_lost`: in a new life.
+    ///
+    /// # Errors
+    /// Where it is still closed.
+    pub async fn open(&self, as_lost: bool) -> Result<Opened, OpenError> {
+        self.0.sync.open(as_lost).await
     }
 
     fn regime(&self) -> Result<Arc<Regime>, ReadError> {

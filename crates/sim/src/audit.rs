@@ -2,8 +2,10 @@
 
 use crate::plans::Plans;
 use apportion_core::fence::{DRIFT_PPM, SPAN_MS};
+use apportion_core::policy::{PPM, Tolerance};
 use apportion_core::{Algorithm, Key, Policy, StoreMs};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// Clocks are read in whole milliseconds, twice.
 const SLOP_MS: u64 = 4;
@@ -17,11 +19,11 @@ pub struct Violation {
     pub what: String,
 }
 
-/// An admission, where and when.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Admission<'a> {
-    pub policy: &'a Policy,
-    pub key: &'a Key,
+/// An admission, where and when. What is held counts as admitted, until it is put back.
+#[derive(Debug, Clone)]
+pub(crate) struct Admission {
+    pub policy: Arc<Policy>,
+    pub key: Key,
     /// Of a fixed window.
     pub label: Option<u64>,
     pub units: u64,
@@ -29,20 +31,37 @@ pub(crate) struct Admission<'a> {
     pub at_ms: u64,
     pub shop: usize,
     /// What the clock of each region's store says.
-    pub clocks: &'a [StoreMs],
+    pub clocks: Vec<StoreMs>,
 }
 
 /// One perfect limiter for each key.
 #[derive(Debug, Default)]
 pub struct Audit {
     windows: BTreeMap<(Key, u64), u64>,
-    buckets: BTreeMap<Key, (f64, u64)>,
-    trailing: BTreeMap<Key, VecDeque<(u64, u64)>>,
+    buckets: BTreeMap<Key, Bucket>,
+    trailing: BTreeMap<Key, VecDeque<Entry>>,
     /// Units by key, region and window of that region's clock.
     classic: BTreeMap<(Key, usize, u64), u64>,
     /// Clock steps so far that nobody can see: each may let a span's refill through.
     steps: u64,
     admitted: BTreeMap<Key, u64>,
+    refunded: BTreeMap<Key, u64>,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    level: f64,
+    at_ms: u64,
+    /// Steps of clocks before then.
+    steps: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    at_ms: u64,
+    units: u64,
+    /// Steps of clocks before then.
+    steps: u64,
 }
 
 impl Audit {
@@ -55,14 +74,52 @@ impl Audit {
         self.admitted.get(key).copied().unwrap_or(0)
     }
 
+    /// Units of `key` that were put back.
+    pub fn refunded(&self, key: &Key) -> u64 {
+        self.refunded.get(key).copied().unwrap_or(0)
+    }
+
+    /// Takes note that an admission was put back: the perfect limiter gets as much.
+    pub(crate) fn put_back(&mut self, a: &Admission) {
+        *self.refunded.entry(a.key.clone()).or_default() += a.units;
+        let in_window = a.label.map(|label| (a.key.clone(), label));
+        if let Some(sum) = in_window.and_then(|at| self.windows.get_mut(&at)) {
+            *sum -= a.units;
+        }
+        if let Some(bucket) = self.buckets.get_mut(&a.key) {
+            bucket.level = (bucket.level + a.units as f64).min(a.policy.limits.burst as f64);
+        }
+        let entries = self.trailing.get_mut(&a.key);
+        let mut of_then = entries.into_iter().flatten();
+        if let Some(entry) = of_then.find(|e| e.at_ms == a.at_ms && e.units >= a.units) {
+            entry.units -= a.units;
+        }
+        if let Algorithm::SlidingWindow { per_ms, buckets: 1 } = a.policy.algorithm {
+            let label = a.clocks[a.shop].0 / per_ms;
+            let cell = self.classic.get_mut(&(a.key.clone(), a.shop, label));
+            if let Some(units) = cell {
+                *units -= a.units;
+            }
+        }
+    }
+
     /// Takes note of an admission.
     ///
     /// # Errors
     /// Says by how much a perfect limiter would have been exceeded.
-    pub(crate) fn admit(&mut self, a: &Admission<'_>, plans: &Plans) -> Result<(), String> {
-        let Admission { key, at_ms, .. } = *a;
+    pub(crate) fn admit(&mut self, a: &Admission, plans: &Plans) -> Result<(), String> {
+        let Admission { ref key, at_ms, .. } = *a;
         *self.admitted.entry(key.clone()).or_default() += a.units;
-        let limit = |since_ms| plans.largest_since(a.policy, key, since_ms, at_ms).limit;
+        let over_ppm = match a.policy.tolerance {
+            Tolerance::NeverOver => 0,
+            Tolerance::Over { ppm } => u64::from(ppm),
+            // What it may be over by depends on what is known: see `knowing`.
+            Tolerance::NeverUnder => return Ok(()),
+        };
+        let limit = |since_ms| {
+            let limit = plans.largest_since(&a.policy, key, since_ms, at_ms).limit;
+            limit + limit * over_ppm / PPM
+        };
         match a.policy.algorithm {
             Algorithm::FixedWindow { period } => {
                 let label = a.label.ok_or("a window without a label")?;
@@ -76,7 +133,9 @@ impl Audit {
                 Ok(())
             }
             Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => {
-                self.fill(a, per_ms, limit(0))
+                let whole = 1.0 + over_ppm as f64 / PPM as f64;
+                let plain = plans.largest_since(&a.policy, key, 0, at_ms).limit;
+                self.fill(a, per_ms, plain as f64 * whole, whole)
             }
             Algorithm::SlidingLog { per_ms } => {
                 let limit = limit(at_ms.saturating_sub(2 * per_ms));
@@ -95,19 +154,26 @@ impl Audit {
         }
     }
 
-    fn fill(&mut self, a: &Admission<'_>, per_ms: u64, limit: u64) -> Result<(), String> {
-        let burst = a.policy.limits.burst as f64;
-        let rate = limit as f64 / per_ms as f64;
+    fn fill(&mut self, a: &Admission, per_ms: u64, limit: f64, whole: f64) -> Result<(), String> {
+        let burst = a.policy.limits.burst as f64 * whole;
+        let rate = limit / per_ms as f64;
+        let steps = self.steps;
         let entry = self.buckets.entry(a.key.clone());
-        let (level, since) = entry.or_insert((burst, a.at_ms));
+        let bucket = entry.or_insert(Bucket {
+            level: burst,
+            at_ms: a.at_ms,
+            steps,
+        });
         let drift = 1.0 + DRIFT_PPM as f64 / 1e6;
-        let gained = rate * drift * (a.at_ms - *since) as f64;
-        *level = (*level + gained).min(burst) - a.units as f64;
-        *since = a.at_ms;
         // A step too small to see adds a span of refill.
-        let allowed = rate * (SLOP_MS + self.steps * SPAN_MS) as f64 + 1e-6;
-        if *level < -allowed {
-            let beyond = -*level;
+        let elapsed = a.at_ms - bucket.at_ms + (steps - bucket.steps) * SPAN_MS;
+        let gained = rate * drift * elapsed as f64;
+        bucket.level = (bucket.level + gained).min(burst) - a.units as f64;
+        bucket.at_ms = a.at_ms;
+        bucket.steps = steps;
+        let allowed = rate * SLOP_MS as f64 + 1e-6;
+        if bucket.level < -allowed {
+            let beyond = -bucket.level;
             return Err(format!(
                 "{:?}: {beyond:.3} units beyond the perfect bucket",
                 a.key
@@ -116,20 +182,23 @@ impl Audit {
         Ok(())
     }
 
-    /// At most `limit` in any `per_ms`, by the fastest clock, and less a span for each step too small to see.
-    fn trail(&mut self, a: &Admission<'_>, per_ms: u64, limit: u64) -> Result<(), String> {
+    /// At most `limit` in any `per_ms`, by the fastest clock, and less a span for each step too small to see in between.
+    fn trail(&mut self, a: &Admission, per_ms: u64, limit: u64) -> Result<(), String> {
         let drift = (per_ms * 2 * DRIFT_PPM).div_ceil(1_000_000);
-        let window = per_ms.saturating_sub(drift + SLOP_MS + self.steps * SPAN_MS);
+        let window = per_ms.saturating_sub(drift + SLOP_MS);
+        let steps = self.steps;
         let entries = self.trailing.entry(a.key.clone()).or_default();
-        entries.push_back((a.at_ms, a.units));
-        while entries
-            .front()
-            .is_some_and(|(at, _)| at + per_ms <= a.at_ms)
-        {
+        entries.push_back(Entry {
+            at_ms: a.at_ms,
+            units: a.units,
+            steps,
+        });
+        while entries.front().is_some_and(|e| e.at_ms + per_ms <= a.at_ms) {
             entries.pop_front();
         }
-        let inside = entries.iter().filter(|(at, _)| at + window > a.at_ms);
-        let sum: u64 = inside.map(|(_, units)| units).sum();
+        let inside =
+            |e: &&Entry| e.at_ms + window.saturating_sub((steps - e.steps) * SPAN_MS) > a.at_ms;
+        let sum: u64 = entries.iter().filter(inside).map(|e| e.units).sum();
         if sum > limit {
             return Err(format!("{:?}: {sum} of {limit} in {window} ms", a.key));
         }
@@ -137,7 +206,7 @@ impl Audit {
     }
 
     /// Previous x what is left of it + present, each region by its own clock, summed up exactly. Steps aren't followed.
-    fn estimate(&mut self, a: &Admission<'_>, per_ms: u64, limit: u64) -> Result<(), String> {
+    fn estimate(&mut self, a: &Admission, per_ms: u64, limit: u64) -> Result<(), String> {
         let label = a.clocks[a.shop].0 / per_ms;
         let cell = self.classic.entry((a.key.clone(), a.shop, label));
         *cell.or_default() += a.units;

@@ -3,9 +3,10 @@
 use crate::{Faults, Setup};
 use apportion_core::lives::OnEmpty;
 
-const POLICIES: &str = r#"
-regions = ["a", "b", "c"]
+const REGIONS: &str = r#"regions = ["a", "b", "c"]
+"#;
 
+const WINDOWS: &str = r#"
 [[policy]]
 name = "day"
 key = ["tenant"]
@@ -21,7 +22,9 @@ algorithm = "fixed-window"
 limit = 60
 per = "10s"
 weights = { a = 2, b = 1, c = 1 }
+"#;
 
+const BUCKETS: &str = r#"
 [[policy]]
 name = "rate"
 key = ["tenant"]
@@ -38,8 +41,21 @@ algorithm = "gcra"
 limit = 180
 per = "1m"
 burst = 40
+"#;
 
-# Longer than the margins of a loan: what is reclaimed too early shows.
+// More than what flows in while a lender waits for its margin: what is refilled for that time shows.
+const DEEP: &str = r#"
+[[policy]]
+name = "deep"
+key = ["tenant"]
+algorithm = "token-bucket"
+limit = 240
+per = "1m"
+burst = 160
+"#;
+
+// Longer than the margins of a loan: what is reclaimed too early shows.
+const SLIDING: &str = r#"
 [[policy]]
 name = "log"
 key = ["tenant"]
@@ -63,7 +79,9 @@ algorithm = "sliding-window"
 buckets = 1
 limit = 50
 per = "40s"
+"#;
 
+const PLANS: &str = r#"
 [[policy]]
 name = "tiers"
 key = ["tenant"]
@@ -81,18 +99,179 @@ per = "45s"
 plans = { by = "plan", small = { limit = 40 }, large = { limit = 120 } }
 "#;
 
+/// Every algorithm under every tolerance but never-over.
+const TOLERANT: &str = r#"
+regions = ["a", "b", "c"]
+
+[[policy]]
+name = "day-over"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 200
+per = "day"
+usage = "1h"
+tolerance = { over = "10%" }
+
+[[policy]]
+name = "short-over"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 60
+per = "10s"
+weights = { a = 2, b = 1, c = 1 }
+tolerance = { over = "25%" }
+
+[[policy]]
+name = "rate-over"
+key = ["tenant"]
+algorithm = "token-bucket"
+limit = 240
+per = "1m"
+burst = 60
+tolerance = { over = "20%" }
+
+[[policy]]
+name = "log-over"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 60
+per = "45s"
+tolerance = { over = "10%" }
+
+[[policy]]
+name = "cells-over"
+key = ["tenant"]
+algorithm = "sliding-window"
+limit = 60
+per = "45s"
+tolerance = { over = "100%" }
+
+[[policy]]
+name = "classic-over"
+key = ["tenant"]
+algorithm = "sliding-window"
+buckets = 1
+limit = 50
+per = "40s"
+tolerance = { over = "10%" }
+
+[[policy]]
+name = "day-under"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 600
+per = "day"
+usage = "1h"
+tolerance = "never-under"
+
+[[policy]]
+name = "short-under"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 60
+per = "20s"
+tolerance = "never-under"
+
+[[policy]]
+name = "rate-under"
+key = ["tenant"]
+algorithm = "gcra"
+limit = 240
+per = "1m"
+burst = 60
+tolerance = "never-under"
+
+[[policy]]
+name = "log-under"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 60
+per = "45s"
+tolerance = "never-under"
+
+[[policy]]
+name = "cells-under"
+key = ["tenant"]
+algorithm = "sliding-window"
+limit = 60
+per = "45s"
+tolerance = "never-under"
+
+[[policy]]
+name = "classic-under"
+key = ["tenant"]
+algorithm = "sliding-window"
+buckets = 1
+limit = 50
+per = "40s"
+tolerance = "never-under"
+"#;
+
+const SHORT: &str = r#"
+[[policy]]
+name = "second"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 12
+per = "1s"
+
+[[policy]]
+name = "five"
+key = ["tenant"]
+algorithm = "fixed-window"
+limit = 30
+per = "5s"
+weights = { a = 2, b = 1, c = 1 }
+usage = "1h"
+
+[[policy]]
+name = "log3"
+key = ["tenant"]
+algorithm = "sliding-log"
+limit = 18
+per = "3s"
+
+[[policy]]
+name = "cells5"
+key = ["tenant"]
+algorithm = "sliding-window"
+limit = 30
+per = "5s"
+
+[[policy]]
+name = "classic2"
+key = ["tenant"]
+algorithm = "sliding-window"
+buckets = 1
+limit = 12
+per = "2s"
+
+[[policy]]
+name = "quick"
+key = ["tenant"]
+algorithm = "token-bucket"
+limit = 10
+per = "1s"
+burst = 20
+"#;
+
+fn policies(parts: &[&str]) -> String {
+    [&[REGIONS], parts].concat().concat()
+}
+
 impl Setup {
     /// Each kind by its name.
     pub fn kinds() -> Vec<(&'static str, Self)> {
         let calm = Self {
-            policies: POLICIES.into(),
+            policies: policies(&[WINDOWS, BUCKETS, SLIDING, PLANS]),
             regions: 3,
-            nodes: 2,
-            duration_ms: 110_000,
+            nodes: 1,
+            duration_ms: 60_000,
             delay_ms: (1, 80),
             faults: Faults::default(),
-            faults_until_ms: 70_000,
-            requests_per_s: 25,
+            faults_until_ms: 40_000,
+            boots_ms: 0,
+            requests_per_s: 20,
             one_sided: false,
             flip_at_ms: None,
             on_empty: OnEmpty::Ask,
@@ -102,11 +281,24 @@ impl Setup {
             faults,
             ..calm.clone()
         };
+        let two = |faults: Faults| Self {
+            nodes: 2,
+            duration_ms: 52_000,
+            faults_until_ms: 32_000,
+            ..with(faults)
+        };
+        let of = |parts: &[&str], setup: Self| Self {
+            policies: policies(parts),
+            ..setup
+        };
+        let none = Faults::default();
         let network = Faults {
             lose: 100,
             double: 100,
-            cut: 150,
-            ..Faults::default()
+            late: 10,
+            cut: 100,
+            late_call: 5,
+            ..none
         };
         let crashes = Faults {
             crash: 60,
@@ -114,22 +306,222 @@ impl Setup {
             ..network
         };
         let losses = Faults {
-            lose_store: 15,
+            lose_store: 25,
             roll_back: 15,
-            ..crashes
+            ..network
         };
-        let clocks = Faults {
-            step: 40,
-            ..crashes
+        let slips = Faults {
+            slip: 60,
+            late_call: 20,
+            double: 50,
+            cut: 200,
+            ..none
         };
-        let everything = Faults { step: 30, ..losses };
+        let steps = Faults {
+            step: 50,
+            slip: 20,
+            ..network
+        };
+        let most = Faults {
+            crash: 40,
+            pause: 40,
+            restart: 15,
+            step: 20,
+            slip: 20,
+            isolate: 15,
+            time_out: 10,
+            ..losses
+        };
+        let everything = Faults { lull: 10, ..most };
+        let tolerant = |faults: Faults| Self {
+            policies: TOLERANT.into(),
+            ..two(faults)
+        };
         vec![
             ("calm", calm.clone()),
             ("network", with(network)),
-            ("crashes", with(crashes)),
+            (
+                "reordered",
+                Self {
+                    delay_ms: (1, 4_000),
+                    ..with(Faults {
+                        late: 50,
+                        double: 200,
+                        ..none
+                    })
+                },
+            ),
+            ("cuts", with(Faults { cut: 300, ..none })),
+            (
+                "partitions",
+                with(Faults {
+                    isolate: 80,
+                    late: 150,
+                    ..none
+                }),
+            ),
+            ("crashes", two(crashes)),
+            (
+                "restarts",
+                two(Faults {
+                    restart: 80,
+                    crash: 20,
+                    ..network
+                }),
+            ),
+            (
+                "lapses",
+                with(Faults {
+                    pause: 200,
+                    crash: 60,
+                    late_call: 20,
+                    cut: 50,
+                    ..none
+                }),
+            ),
+            (
+                "timeouts",
+                two(Faults {
+                    time_out: 100,
+                    late_call: 50,
+                    ..network
+                }),
+            ),
             ("losses", with(losses)),
-            ("clocks", with(clocks)),
-            ("everything", with(everything)),
+            (
+                "rollbacks",
+                with(Faults {
+                    roll_back: 50,
+                    lose_store: 0,
+                    ..losses
+                }),
+            ),
+            (
+                "split losses",
+                with(Faults {
+                    isolate: 60,
+                    lose_isolated: 60,
+                    ..network
+                }),
+            ),
+            (
+                "boots",
+                Self {
+                    boots_ms: 40_000,
+                    ..with(Faults {
+                        lose_store: 40,
+                        cut: 60,
+                        lose: 100,
+                        late: 10,
+                        ..none
+                    })
+                },
+            ),
+            (
+                "forgetful",
+                Self {
+                    requests_per_s: 30,
+                    ..of(
+                        &[WINDOWS, SHORT, BUCKETS],
+                        with(Faults {
+                            lose_store: 80,
+                            roll_back: 30,
+                            lose: 50,
+                            late: 30,
+                            ..none
+                        }),
+                    )
+                },
+            ),
+            ("slips", two(slips)),
+            ("clocks", two(Faults { crash: 30, ..steps })),
+            (
+                "leaps",
+                with(Faults {
+                    leap: 50,
+                    cut: 100,
+                    late_call: 20,
+                    ..none
+                }),
+            ),
+            (
+                "idle",
+                with(Faults {
+                    lull: 60,
+                    lose_store: 15,
+                    ..steps
+                }),
+            ),
+            (
+                "short",
+                of(
+                    &[SHORT],
+                    with(Faults {
+                        step: 40,
+                        slip: 20,
+                        ..losses
+                    }),
+                ),
+            ),
+            (
+                "stalls",
+                of(
+                    &[SHORT, WINDOWS],
+                    two(Faults {
+                        slip: 100,
+                        late_call: 150,
+                        ..none
+                    }),
+                ),
+            ),
+            (
+                "deep",
+                Self {
+                    requests_per_s: 30,
+                    ..of(
+                        &[DEEP],
+                        with(Faults {
+                            cut: 300,
+                            isolate: 30,
+                            ..none
+                        }),
+                    )
+                },
+            ),
+            (
+                "pulses",
+                of(
+                    &[BUCKETS, SHORT],
+                    with(Faults {
+                        lull: 250,
+                        cut: 100,
+                        ..none
+                    }),
+                ),
+            ),
+            ("windows", of(&[WINDOWS, SHORT], with(most))),
+            ("sliding", of(&[SLIDING], with(most))),
+            ("buckets", of(&[BUCKETS], with(most))),
+            ("plans", of(&[PLANS], with(most))),
+            (
+                "pair",
+                Self {
+                    policies: policies(&[WINDOWS, BUCKETS, SLIDING])
+                        .replace(", \"c\"", "")
+                        .replace(", c = 1", ""),
+                    regions: 2,
+                    ..two(most)
+                },
+            ),
+            ("everything", two(everything)),
+            ("tolerant", tolerant(none)),
+            ("tolerant-crashes", tolerant(crashes)),
+            ("tolerant-everything", tolerant(most)),
         ]
+    }
+
+    /// The kind and setup that a seed is of where no kind is asked for: they take turns.
+    pub fn of_seed(seed: u64, kinds: &[(&'static str, Self)]) -> usize {
+        usize::try_from(seed % kinds.len() as u64).expect("an index")
     }
 }

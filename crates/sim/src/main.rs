@@ -1,8 +1,13 @@
-//! `cargo run --release -p apportion-sim -- --seeds 1000`: many seeded runs, with progress and a verdict.
+//! `cargo run --release -p apportion-sim --bin sim -- --seeds 1000000 --jobs 2`: many seeded runs, with progress and a
+//! verdict; `--seed N` replays one.
 
-use apportion_sim::{Faults, Setup, run};
+use apportion_sim::{Setup, Violation, run, trace};
 use clap::Parser;
+use std::collections::BTreeMap;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Seeded runs of simulated regions, each checked against a perfect global limiter.
 #[derive(Debug, Parser)]
@@ -13,57 +18,112 @@ struct Args {
     /// The first one.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Which kind of run: calm, network, crashes, losses, clocks, everything; all of them by default.
+    /// Which kind of run. By default the kinds take turns, from seed to seed.
     #[arg(long)]
     kind: Option<String>,
+    /// Replay this seed alone.
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    seed: Option<u64>,
+    /// With --seed: tell what happens, line by line, on stderr.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// How many threads run seeds.
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
+    /// Switch this bug on, and stop at the first violation.
+    #[cfg(feature = "planted")]
+    #[arg(long)]
+    planted: Option<String>,
+}
+
+/// What the threads share.
+struct Shared {
+    kinds: Vec<(&'static str, Setup)>,
+    /// The kind that was asked for.
+    kind: Option<usize>,
+    next: AtomicU64,
+    end: AtomicU64,
+    done: AtomicU64,
+    sums: Mutex<Sums>,
+}
+
+#[derive(Default)]
+struct Sums {
+    of_kinds: BTreeMap<usize, Sum>,
+    violations: u64,
+}
+
+#[derive(Default)]
+struct Sum {
+    runs: u64,
+    asked: u64,
+    admitted: u64,
+    losses: u64,
+    steps: u64,
 }
 
 #[allow(clippy::print_stdout)]
 fn main() -> ExitCode {
     let args = Args::parse();
     let kinds = Setup::kinds();
-    let chosen: Vec<_> = kinds
-        .iter()
-        .filter(|(name, _)| args.kind.as_deref().is_none_or(|kind| kind == *name))
-        .collect();
-    if chosen.is_empty() {
-        let names: Vec<_> = kinds.iter().map(|(name, _)| *name).collect();
-        println!("no such kind; expected one of {}", names.join(", "));
-        return ExitCode::from(2);
-    }
-    let mut violations = 0;
-    for (name, setup) in chosen {
-        let mut sum = (0, 0, 0, 0);
-        for seed in args.from..args.from + args.seeds {
-            match run(setup, seed) {
-                Ok(outcome) => {
-                    sum.0 += outcome.asked;
-                    sum.1 += outcome.admitted;
-                    sum.2 += outcome.losses;
-                    sum.3 += outcome.steps;
-                }
-                Err(violation) => {
-                    violations += 1;
-                    println!(
-                        "{name}: seed {seed} at {} ms: {}",
-                        violation.at_ms, violation.what
-                    );
-                }
-            }
-            if (seed - args.from + 1) % 250 == 0 {
-                eprintln!(
-                    "{name}: {} of {} seeds, {violations} violations",
-                    seed - args.from + 1,
-                    args.seeds
-                );
-            }
+    let position = |name: &str| kinds.iter().position(|(kind, _)| *kind == name);
+    let kind = match args.kind.as_deref().map(|name| (name, position(name))) {
+        Some((name, None)) => {
+            let names: Vec<_> = kinds.iter().map(|(name, _)| *name).collect();
+            eprintln!("no kind {name:?}; expected one of {}", names.join(", "));
+            return ExitCode::from(2);
         }
-        println!(
-            "{name}: {} seeds, {} requests, {} units admitted, {} stores lost, {} clocks stepped",
-            args.seeds, sum.0, sum.1, sum.2, sum.3
-        );
-    }
-    println!("{violations} violations");
+        Some((_, kind)) => kind,
+        None => None,
+    };
+    #[cfg(feature = "planted")]
+    let bug = match args.planted.as_deref().map(|name| (name, planted(name))) {
+        Some((name, None)) => {
+            eprintln!("no planted bug {name:?}; expected one of {}", bugs());
+            return ExitCode::from(2);
+        }
+        Some((_, bug)) => bug,
+        None => None,
+    };
+    let (from, seeds) = args.seed.map_or((args.from, args.seeds), |seed| (seed, 1));
+    let shared = Shared {
+        kinds,
+        kind,
+        next: AtomicU64::new(from),
+        end: AtomicU64::new(from + seeds),
+        done: AtomicU64::new(0),
+        sums: Mutex::default(),
+    };
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs.clamp(1, seeds.max(1)) {
+            scope.spawn(|| {
+                #[cfg(feature = "planted")]
+                apportion_core::planted::plant(bug);
+                while let Some(seed) = shared.take() {
+                    shared.run(seed, args.trace);
+                    #[cfg(feature = "planted")]
+                    if bug.is_some() && shared.violations() > 0 {
+                        shared.end.store(0, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        while shared.done.load(Ordering::Relaxed) < seeds && shared.end.load(Ordering::Relaxed) > 0
+        {
+            std::thread::sleep(
+                Duration::from_millis(200).min(began.elapsed().max(Duration::from_millis(5))),
+            );
+            shared.progress(seeds, began, seeds > 1);
+        }
+    });
+    shared.totals();
+    let done = shared.done.load(Ordering::Relaxed);
+    let violations = shared.violations();
+    println!(
+        "{done} seeds in {:.1} s, {violations} violations",
+        began.elapsed().as_secs_f64()
+    );
     if violations == 0 {
         ExitCode::SUCCESS
     } else {
@@ -71,5 +131,88 @@ fn main() -> ExitCode {
     }
 }
 
-// Keeps the type in the public face that `Setup` is made of.
-const _: fn() -> Faults = Faults::default;
+#[cfg(feature = "planted")]
+fn planted(name: &str) -> Option<apportion_core::planted::Bug> {
+    let mut all = apportion_core::planted::Bug::ALL.into_iter();
+    all.find(|bug| format!("{bug:?}") == name)
+}
+
+#[cfg(feature = "planted")]
+fn bugs() -> String {
+    let all = apportion_core::planted::Bug::ALL.into_iter();
+    let names: Vec<String> = all.map(|bug| format!("{bug:?}")).collect();
+    names.join(", ")
+}
+
+impl Shared {
+    fn take(&self) -> Option<u64> {
+        let seed = self.next.fetch_add(1, Ordering::Relaxed);
+        (seed < self.end.load(Ordering::Relaxed)).then_some(seed)
+    }
+
+    fn violations(&self) -> u64 {
+        self.lock().violations
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Sums> {
+        self.sums.lock().expect("no thread panics with the sums")
+    }
+
+    #[allow(clippy::print_stdout)]
+    fn run(&self, seed: u64, told: bool) {
+        let which = self
+            .kind
+            .unwrap_or_else(|| Setup::of_seed(seed, &self.kinds));
+        let (kind, setup) = &self.kinds[which];
+        let result = if told {
+            trace(setup, seed, |line| eprintln!("{line}"))
+        } else {
+            run(setup, seed)
+        };
+        let mut sums = self.lock();
+        let sum = sums.of_kinds.entry(which).or_default();
+        sum.runs += 1;
+        match result {
+            Ok(outcome) => {
+                sum.asked += outcome.asked;
+                sum.admitted += outcome.admitted;
+                sum.losses += outcome.losses;
+                sum.steps += outcome.steps;
+            }
+            Err(Violation { at_ms, what, .. }) => {
+                sums.violations += 1;
+                println!("--kind \"{kind}\" --seed {seed}: at {at_ms} ms: {what}");
+            }
+        }
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A line that replaces the one before.
+    fn progress(&self, seeds: u64, began: Instant, shown: bool) {
+        let done = self.done.load(Ordering::Relaxed);
+        if !shown || done == 0 {
+            return;
+        }
+        let elapsed = began.elapsed().as_secs_f64();
+        let rate = done as f64 / elapsed;
+        let left = (seeds - done.min(seeds)) as f64 / rate;
+        let violations = self.violations();
+        eprint!(
+            "\r{done}/{seeds} seeds, {rate:.0}/s, {left:.0} s left, {violations} violations   "
+        );
+        if done >= seeds {
+            eprintln!();
+        }
+    }
+
+    #[allow(clippy::print_stdout)]
+    fn totals(&self) {
+        for (which, sum) in &self.lock().of_kinds {
+            let (kind, _) = &self.kinds[*which];
+            println!(
+                "{kind}: {} runs, {} requests, {} units admitted, {} stores lost, {} clocks stepped",
+                sum.runs, sum.asked, sum.admitted, sum.losses, sum.steps
+            );
+        }
+    }
+}

@@ -129,6 +129,7 @@ impl Scenario {
             delay_ms: (self.latency_ms, self.latency_ms),
             faults: Faults::default(),
             faults_until_ms: 0,
+            boots_ms: 0,
             requests_per_s: 0,
             one_sided: false,
             flip_at_ms: None,

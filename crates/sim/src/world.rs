@@ -3,92 +3,41 @@
 mod checks;
 mod faults;
 mod flows;
+mod network;
+mod nodes;
+mod queue;
 mod traffic;
 
 pub use flows::{Asked, Fault, Flow, Record, Scripted, Stated, Weighed};
 
 use crate::audit::{Admission, Audit, Violation};
+use crate::knowing::{Knowing, Seen};
 use crate::plans::Plans;
+use crate::setup::{Faults, Outcome, Setup};
 use apportion_core::allotment::Timing;
 use apportion_core::fence::SPAN_MS;
-use apportion_core::lives::OnEmpty;
 use apportion_core::meter::{Reading, Settled};
 use apportion_core::schedule::MICRO;
 use apportion_core::{Actor, Attributes, Key, Policy, PolicySet, Regime, Region, StoreMs};
-use apportion_store::{Charge, Decide, Memory, MeterId, Mode, Op, Reply, StoreError};
+use apportion_store::{Charge, Decide, EndHolds, Memory, MeterId, Mode, Op, Reply, StoreError};
 use apportion_sync::{Config, Effect, Input, Machine, Message, Pressure};
+use queue::Queue;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
-
-/// What goes wrong, as chances in a thousand each simulated second.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
-    /// A message is lost, or doubled: chances in a thousand for each.
-    pub lose: u32,
-    pub double: u32,
-    /// A one-way cut between two regions begins; it lasts up to 20 s.
-    pub cut: u32,
-    /// A node crashes; it is back within 8 s.
-    pub crash: u32,
-    /// A node stands still for up to 12 s.
-    pub pause: u32,
-    /// A store forgets everything, or goes back to what it was a while ago.
-    pub lose_store: u32,
-    pub roll_back: u32,
-    /// A store's clock steps by up to 30 s, either way.
-    pub step: u32,
-}
-
-/// What is simulated.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    pub policies: String,
-    pub regions: usize,
-    pub nodes: usize,
-    pub duration_ms: u64,
-    /// Delay of a message, one way.
-    pub delay_ms: (u64, u64),
-    pub faults: Faults,
-    /// Faults end here, so that what comes after shows recovery.
-    pub faults_until_ms: u64,
-    /// Requests a second in all; which region gets them changes now and then.
-    pub requests_per_s: u64,
-    /// All of the traffic goes to the first region.
-    pub one_sided: bool,
-    /// With `one_sided`: from here on it goes to the second one.
-    pub flip_at_ms: Option<u64>,
-    pub on_empty: OnEmpty,
-    /// Traffic and faults as they are stated, instead of what the seed draws.
-    pub stated: Option<Stated>,
-}
-
-/// What came of a run that broke no promise.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
-    pub asked: u64,
-    pub admitted: u64,
-    pub undecided: u64,
-    pub losses: u64,
-    pub steps: u64,
-    /// Units asked for and units admitted, by key text.
-    pub by_key: BTreeMap<String, (u64, u64)>,
-    /// Units admitted in each region, before and after the flip.
-    pub by_region: Vec<(u64, u64)>,
-    /// All that happened, where traffic was stated.
-    pub record: Record,
-}
 
 #[derive(Debug)]
 struct Shop {
     region: Region,
     memory: Memory,
-    snapshot: Option<(Memory, u64)>,
-    /// The store's clock: offset, and parts per million that it is fast.
+    snapshot: Option<Memory>,
+    /// The store's clock: its offset, the one that it began with, and parts per million that it is fast.
     offset: i64,
+    first_offset: i64,
     drift_ppm: i64,
 }
 
@@ -98,9 +47,13 @@ struct Node {
     /// Counts its restarts: what was on its way to an earlier one is lost.
     generation: u32,
     started: u64,
+    /// Parts per million that its own clock is fast.
+    drift_ppm: i64,
     paused_until: u64,
     regime: Option<Regime>,
     wake_at: u64,
+    /// The earliest wake-up that is on its way.
+    woken_at: u64,
 }
 
 #[derive(Debug)]
@@ -131,11 +84,18 @@ enum Event {
     Restart {
         node: usize,
     },
+    Stop {
+        node: usize,
+    },
     Request,
     Decided {
         node: usize,
         decide: Box<Decide>,
         policy: Arc<Policy>,
+    },
+    EndHold {
+        node: usize,
+        hold: Box<Held>,
     },
     Second,
     Weigh,
@@ -149,12 +109,21 @@ enum Event {
     },
 }
 
+/// A hold that its node means to end.
 #[derive(Debug)]
-struct Scheduled {
-    at: u64,
-    order: u64,
-    event: Event,
+struct Held {
+    id: u64,
+    laid_at: StoreMs,
+    release: bool,
+    charge: Charge,
+    admission: Admission,
 }
+
+/// Who is told what happens.
+#[derive(Default)]
+struct Tell(Option<Teller>);
+
+type Teller = Box<dyn FnMut(&str)>;
 
 #[derive(Debug)]
 pub struct World {
@@ -162,15 +131,17 @@ pub struct World {
     seed: u64,
     rng: SmallRng,
     now: u64,
-    order: u64,
-    events: BinaryHeap<Reverse<Scheduled>>,
+    events: Queue<Event>,
     policies: Arc<PolicySet>,
     shops: Vec<Shop>,
     nodes: Vec<Node>,
     cuts: BTreeMap<(usize, usize), u64>,
+    /// Lives that may have admitted something.
+    admitting: BTreeSet<Actor>,
     keys: Vec<(Arc<Policy>, Key)>,
     plans: Plans,
     audit: Audit,
+    knowing: Knowing,
     outcome: Outcome,
     /// The region that most of the traffic goes to; all alike where there is none.
     busy: Option<usize>,
@@ -185,12 +156,17 @@ pub struct World {
     next_token: u64,
     /// Of each stated flow, how long after its beginning its next request is due.
     owed_us: Vec<u64>,
+    /// Nobody asks for anything until then.
+    lull_until: u64,
+    /// What was in each bucket of each region when it was last looked at.
+    levels: BTreeMap<(usize, usize), checks::Level>,
+    tell: Tell,
 }
 
-/// So many policies are in use in one run.
-const POLICIES_MAX: usize = 4;
+/// So many policies are in use in one run, at most.
+const POLICIES_MAX: usize = 3;
 /// How often the shares in force are added up.
-const WEIGH_MS: u64 = 200;
+const WEIGH_MS: u64 = 400;
 /// Before the end nothing is asked, so that usage can settle.
 const QUIET_MS: u64 = 10_000;
 // Store clocks begin here, so that windows of any length have a past.
@@ -201,33 +177,37 @@ impl World {
     /// Where the policies of `setup` aren't valid.
     pub fn new(setup: &Setup, seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let policies = Arc::new(
-            PolicySet::parse(&setup.policies, "simulated")
-                .expect("the simulated policies are valid"),
-        );
+        let policies = parsed(&setup.policies);
         let shops: Vec<Shop> = policies.regions[..setup.regions]
             .iter()
-            .map(|region| Shop {
-                region: region.clone(),
-                memory: Memory::new(&format!("{region}-0")),
-                snapshot: None,
-                offset: rng.random_range(-20_000..20_000),
-                drift_ppm: *[-400, 0, 400].choose(&mut rng).expect("there are choices"),
+            .map(|region| {
+                let offset = rng.random_range(-15_000..15_000);
+                Shop {
+                    region: region.clone(),
+                    memory: Memory::new(&format!("{region}-0")),
+                    snapshot: None,
+                    offset,
+                    first_offset: offset,
+                    drift_ppm: *[-400, 0, 400].choose(&mut rng).expect("there are choices"),
+                }
             })
             .collect();
-        let node = || Node {
+        let mut node = || Node {
             machine: None,
             generation: 0,
             started: 0,
+            drift_ppm: *[-400, 0, 400].choose(&mut rng).expect("there are choices"),
             paused_until: 0,
             regime: None,
             wake_at: u64::MAX,
+            woken_at: u64::MAX,
         };
         let nodes = (0..setup.regions * setup.nodes).map(|_| node()).collect();
+        let number = rng.random_range(1..=POLICIES_MAX);
         // A few of the policies, so that each has traffic enough to run short.
         let chosen: Vec<&Arc<Policy>> = policies
             .policies
-            .choose_multiple(&mut rng, POLICIES_MAX)
+            .choose_multiple(&mut rng, number)
             .collect();
         let keys: Vec<_> = chosen
             .into_iter()
@@ -255,15 +235,16 @@ impl World {
             seed,
             rng,
             now: 0,
-            order: 0,
-            events: BinaryHeap::new(),
+            events: Queue::default(),
             policies,
             shops,
             nodes,
             cuts: BTreeMap::new(),
+            admitting: BTreeSet::new(),
             keys,
             plans,
             audit: Audit::default(),
+            knowing: Knowing::default(),
             outcome: Outcome {
                 by_region: vec![(0, 0); setup.regions],
                 ..Outcome::default()
@@ -276,10 +257,21 @@ impl World {
             waiting: BTreeMap::new(),
             next_token: 0,
             owed_us: vec![0; setup.stated.as_ref().map_or(0, |s| s.flows.len())],
+            lull_until: 0,
+            levels: BTreeMap::new(),
+            tell: Tell::default(),
         };
-        for node in 0..world.nodes.len() {
-            let at = world.rng.random_range(0..500);
-            world.at(at, Event::Restart { node });
+        for shop in 0..setup.regions {
+            let late = setup.boots_ms > 0 && world.rng.random_ratio(1, 2);
+            let begin = if late {
+                world.rng.random_range(0..setup.boots_ms)
+            } else {
+                0
+            };
+            for node in shop * setup.nodes..(shop + 1) * setup.nodes {
+                let at = begin + world.rng.random_range(0..500);
+                world.at(at, Event::Restart { node });
+            }
         }
         world.at(1_000, Event::Weigh);
         if world.setup.stated.is_some() {
@@ -291,13 +283,25 @@ impl World {
         world
     }
 
+    /// Tells what happens, line by line.
+    #[must_use]
+    pub(crate) fn traced(mut self, tell: Teller) -> Self {
+        self.tell = Tell(Some(tell));
+        self
+    }
+
+    fn tell(&mut self, what: impl FnOnce(&Self) -> String) {
+        if self.tell.0.is_none() {
+            return;
+        }
+        let line = format!("{:>7} {}", self.now, what(self));
+        if let Some(tell) = &mut self.tell.0 {
+            tell(&line);
+        }
+    }
+
     fn at(&mut self, at: u64, event: Event) {
-        self.order += 1;
-        self.events.push(Reverse(Scheduled {
-            at,
-            order: self.order,
-            event,
-        }));
+        self.events.push(at, event);
     }
 
     fn shop_of(&self, node: usize) -> usize {
@@ -316,15 +320,16 @@ impl World {
     /// # Errors
     /// The first broken promise.
     pub fn run(mut self) -> Result<Outcome, Violation> {
-        while let Some(Reverse(next)) = self.events.pop() {
-            if next.at > self.setup.duration_ms {
+        while let Some((at, event)) = self.events.pop() {
+            if at > self.setup.duration_ms {
                 break;
             }
-            self.now = next.at;
-            self.handle(next.event)
-                .map_err(|what| self.violation(what))?;
+            self.now = at;
+            self.handle(event).map_err(|what| self.violation(what))?;
         }
         self.compare_usage().map_err(|what| self.violation(what))?;
+        self.outcome.overdrawn = self.knowing.overdrawn;
+        self.outcome.known_used_up = self.knowing.refused;
         for (_, key) in &self.keys {
             let sums = self
                 .outcome
@@ -346,35 +351,13 @@ impl World {
 
     fn handle(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::Wake { node, generation } => {
-                if self.nodes[node].wake_at <= self.now {
-                    self.step(node, generation, Input::Wake);
-                }
-            }
+            Event::Wake { node, generation } => self.wake(node, generation),
             Event::Call {
                 node,
                 generation,
                 job,
                 ops,
-            } => {
-                // A call that is on its way when its node dies is still executed.
-                let shop = self.shop_of(node);
-                let now = self.store_now(shop);
-                let replies = ops
-                    .into_iter()
-                    .map(|op| self.shops[shop].memory.apply(now, op))
-                    .collect();
-                let at = self.now + self.rng.random_range(0..3);
-                self.at(
-                    at,
-                    Event::Reply {
-                        node,
-                        generation,
-                        job,
-                        replies,
-                    },
-                );
-            }
+            } => self.call(node, generation, job, ops),
             Event::Reply {
                 node,
                 generation,
@@ -391,12 +374,14 @@ impl World {
                 answer,
             } => self.deliver(&to, from, generation, message, answer),
             Event::Restart { node } => self.restart(node),
+            Event::Stop { node } => self.stop(node),
             Event::Request => self.request(),
             Event::Decided {
                 node,
                 decide,
                 policy,
             } => return self.decide(node, *decide, &policy),
+            Event::EndHold { node, hold } => self.end_hold(node, *hold),
             Event::Second => self.second(),
             Event::Weigh => {
                 self.weigh_stated();
@@ -408,226 +393,45 @@ impl World {
         Ok(())
     }
 
-    fn restart(&mut self, node: usize) {
-        let shop = self.shop_of(node);
-        let region = self.shops[shop].region.clone();
-        let peers = self
-            .shops
-            .iter()
-            .map(|s| s.region.clone())
-            .filter(|r| *r != region)
-            .collect();
-        let config = Config {
-            region,
-            peers,
-            policies: Arc::clone(&self.policies),
-            interval_ms: self.interval_ms(),
-            timing: Timing {
-                term_ms: self.term_ms(),
-            },
-            on_empty: self.setup.on_empty,
-            seed: self.rng.random(),
+    /// What a store is told of others' admissions is told to the audit, too.
+    fn apply(&mut self, shop: usize, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
+        let told = match &op {
+            Op::Hear { fence, heard, .. } => Some((fence.record.life, heard.clone())),
+            _ => None,
         };
-        let n = &mut self.nodes[node];
-        n.generation += 1;
-        n.started = self.now;
-        n.regime = None;
-        n.machine = Some(Machine::new(config, 0));
-        let generation = n.generation;
-        self.step(node, generation, Input::Wake);
-    }
-
-    fn step(&mut self, node: usize, generation: u32, input: Input) {
-        let n = &mut self.nodes[node];
-        if n.generation != generation {
-            return;
-        }
-        // A node that stands still gets everything late.
-        if n.paused_until > self.now {
-            let at = n.paused_until;
-            match input {
-                Input::Wake => self.at(at, Event::Wake { node, generation }),
-                Input::Replies { job, replies } => self.at(
-                    at,
-                    Event::Reply {
-                        node,
-                        generation,
-                        job,
-                        replies,
-                    },
-                ),
-                _ => {}
-            }
-            return;
-        }
-        let mono = self.now - n.started;
-        let Some(machine) = &mut n.machine else {
-            return;
-        };
-        let effects = machine.step(mono, input);
-        let wake = machine.wake_at();
-        let wake = if wake == u64::MAX {
-            u64::MAX
-        } else {
-            (n.started + wake).max(self.now + 1)
-        };
-        n.wake_at = wake;
-        if wake != u64::MAX {
-            self.at(wake, Event::Wake { node, generation });
-        }
-        for effect in effects {
-            self.carry_out(node, generation, effect);
-        }
-    }
-
-    fn carry_out(&mut self, node: usize, generation: u32, effect: Effect) {
-        match effect {
-            Effect::Store { job, ops } => {
-                let at = self.now + self.rng.random_range(0..4);
-                self.at(
-                    at,
-                    Event::Call {
-                        node,
-                        generation,
-                        job,
-                        ops,
-                    },
-                );
-            }
-            Effect::Send { to, message } => self.transmit(node, generation, &to, message, false),
-            Effect::Answer { token, message } => {
-                self.note_message(&message);
-                if let Some((asker, asker_generation)) = self.waiting.remove(&token) {
-                    let to = self.shops[self.shop_of(asker)].region.clone();
-                    // The answer comes back over the asker's own connection.
-                    let from = self.shop_of(node);
-                    self.travel(
-                        from,
-                        self.shop_of(asker),
-                        Event::Deliver {
-                            to,
-                            from: asker,
-                            generation: asker_generation,
-                            message,
-                            answer: true,
-                        },
-                    );
+        let reply = self.shops[shop].memory.apply(now, op);
+        if let Some((life, heard)) = told.filter(|_| reply.is_ok()) {
+            for heard in &heard {
+                let id = heard.id.key.policy_id();
+                let policy = self.policies.policies.iter().find(|p| p.id() == id);
+                if let Some(policy) = policy {
+                    self.knowing.hear(policy, heard, life, shop, self.now);
                 }
             }
-            Effect::Regime(regime) => self.nodes[node].regime = regime.map(|r| *r),
-            Effect::Refuse { token } => {
-                self.waiting.remove(&token);
-            }
-            Effect::UsedUp { .. } | Effect::StoreOk(_) => {}
         }
-    }
-
-    fn transmit(
-        &mut self,
-        node: usize,
-        generation: u32,
-        to: &Region,
-        message: Box<Message>,
-        answer: bool,
-    ) {
-        let Some(target) = self.shops.iter().position(|s| s.region == *to) else {
-            return;
-        };
-        self.note_message(&message);
-        let copies = if self.faulty() && self.rng.random_ratio(self.setup.faults.double, 1000) {
-            2
-        } else {
-            1
-        };
-        for _ in 0..copies {
-            let event = Event::Deliver {
-                to: to.clone(),
-                from: node,
-                generation,
-                message: message.clone(),
-                answer,
-            };
-            self.travel(self.shop_of(node), target, event);
-        }
-    }
-
-    fn travel(&mut self, from: usize, to: usize, event: Event) {
-        let cut = self
-            .cuts
-            .get(&(from, to))
-            .is_some_and(|until| *until > self.now);
-        let lost = self.faulty() && self.rng.random_ratio(self.setup.faults.lose, 1000);
-        if cut || lost {
-            return;
-        }
-        let (least, most) = self.setup.delay_ms;
-        // Now and then something is very late.
-        let late = self.faulty() && self.rng.random_ratio(10, 1000);
-        let delay = self.rng.random_range(least..=most)
-            + if late {
-                self.rng.random_range(0..40_000)
-            } else {
-                0
-            };
-        self.at(self.now + delay, event);
-    }
-
-    fn deliver(
-        &mut self,
-        to: &Region,
-        from: usize,
-        generation: u32,
-        message: Box<Message>,
-        answer: bool,
-    ) {
-        if answer {
-            self.step(
-                from,
-                generation,
-                Input::Message {
-                    message,
-                    token: None,
-                },
-            );
-            return;
-        }
-        let Some(target) = self.shops.iter().position(|s| s.region == *to) else {
-            return;
-        };
-        let node = target * self.setup.nodes + self.rng.random_range(0..self.setup.nodes);
-        self.next_token += 1;
-        let token = self.next_token;
-        self.waiting.insert(token, (from, generation));
-        let generation = self.nodes[node].generation;
-        self.step(
-            node,
-            generation,
-            Input::Message {
-                message,
-                token: Some(token),
-            },
-        );
+        reply
     }
 }
 
-// === impl Scheduled ===
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.order) == (other.at, other.order)
+/// The policies of a text, which most runs share with the one before.
+fn parsed(text: &str) -> Arc<PolicySet> {
+    thread_local! {
+        static LAST: RefCell<BTreeMap<String, Arc<PolicySet>>> = const { RefCell::new(BTreeMap::new()) };
     }
+    LAST.with_borrow_mut(|known| {
+        if let Some(policies) = known.get(text) {
+            return Arc::clone(policies);
+        }
+        let policies =
+            PolicySet::parse(text, "simulated").expect("the simulated policies are valid");
+        let policies = Arc::new(policies);
+        known.insert(text.to_owned(), Arc::clone(&policies));
+        policies
+    })
 }
 
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
     }
 }

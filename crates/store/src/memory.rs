@@ -5,11 +5,13 @@
 
 mod data;
 mod expiring;
+mod told;
 
 use crate::Store;
 use crate::op::*;
 use apportion_core::fence::{Fence, SPAN_MS};
-use apportion_core::meter::{Part, Pool, Reading, Settled, Terms, reserve};
+use apportion_core::meter::{Beside, Part, Pool, Reading, Rule, Settled, Terms, reserve};
+use apportion_core::planted::{self, Bug};
 use apportion_core::usage::{Counts, RETENTION_MS, period_start};
 use apportion_core::{Actor, Life, Partition, Record, StoreMs};
 use data::Data;
@@ -73,6 +75,12 @@ impl Memory {
         }
     }
 
+    /// The region's state, with its version.
+    pub fn state(&self) -> Option<(u64, &[u8])> {
+        let (version, bytes) = self.state.as_ref()?;
+        Some((*version, bytes))
+    }
+
     /// For tests: until when a meter is kept, as long as its partition isn't looked at.
     #[doc(hidden)]
     pub fn deadline(&self, id: &MeterId) -> Option<StoreMs> {
@@ -85,6 +93,8 @@ impl Memory {
             Op::Look => Ok(Reply::Looked(Looked {
                 now,
                 fingerprint: self.fingerprint.clone(),
+                replication: Replication::none(),
+                overlap_ms: 0,
                 state: self.state.clone(),
             })),
             Op::PutState { expect, value } => {
@@ -171,6 +181,32 @@ impl Memory {
                     .0
                     .feed(now, &reader, limit),
             )),
+            Op::Sweep {
+                fence,
+                readers,
+                traded_max,
+                feed_max,
+            } => {
+                let mut traded = Vec::new();
+                let mut pages = vec![Vec::new(); readers.len()];
+                for partition in (0..=u8::MAX).map(Partition) {
+                    let (data, _) = self.fenced(partition, &fence, now)?;
+                    if data.is_quiet() {
+                        continue;
+                    }
+                    traded.extend(data.traded_ids(traded_max));
+                    for (reader, pages) in readers.iter().zip(&mut pages) {
+                        let page = data.feed(now, reader, feed_max);
+                        if planted::is_on(Bug::AckedUnread) {
+                            data.ack(reader.clone(), page.seq);
+                        }
+                        if !page.is_idle() {
+                            pages.push((partition, page));
+                        }
+                    }
+                }
+                Ok(Reply::Swept(Swept { now, traded, pages }))
+            }
             Op::Ack {
                 fence,
                 partition,
@@ -190,6 +226,15 @@ impl Memory {
                     data.merge(slot);
                 }
                 Ok(Reply::Done)
+            }
+            Op::Hear {
+                fence,
+                partition,
+                heard,
+            } => {
+                let (data, _) = self.fenced(partition, &fence, now)?;
+                let beyond = heard.iter().map(|h| told::hear(data, h, &fence, now));
+                Ok(Reply::Heard(beyond.collect()))
             }
             Op::Usage {
                 fence,
@@ -238,7 +283,14 @@ impl Memory {
             return Err(StoreError::LookAgain);
         }
         let (record, data) = &mut self.partitions[usize::from(partition.0)];
-        if *record != Some(fence.record) {
+        let believed = match record {
+            Some(held) if planted::is_on(Bug::EpochNotFenced) => Record {
+                epoch: held.epoch,
+                ..fence.record
+            },
+            _ => fence.record,
+        };
+        if *record != Some(believed) {
             return Err(StoreError::Fenced(*record));
         }
         data.expire(now);
@@ -258,11 +310,15 @@ struct Asked<'a> {
     id: MeterId,
     charge: &'a Charge,
     settled: Settled<'a>,
+    /// Where the policy may go over.
+    beside: Option<Beside<Settled<'a>>>,
     /// Where it is of a member of a pool.
     pool: Option<Pool>,
     is_new: bool,
     crowded: bool,
     fits: bool,
+    /// What of the charge was drawn on the overdraft.
+    overdrawn: u64,
 }
 
 fn run_decide(
@@ -271,6 +327,9 @@ fn run_decide(
     decide: &Decide,
     now: StoreMs,
 ) -> Result<Decided, StoreError> {
+    if decide.fence.replicated && !decide.fence.span.contains(now) {
+        return Err(StoreError::OutOfSpan);
+    }
     rest.requests.expire(now);
     rest.newcomers.expire(now);
     let remember = decide
@@ -287,9 +346,16 @@ fn run_decide(
     }
     let ids: Vec<MeterId> = decide.charges.iter().map(|c| meter_id(c, now)).collect();
     let terms: Vec<Option<Terms>> = ids.iter().map(|id| data.terms(id)).collect();
+    let beside: Vec<_> = decide.charges.iter().map(|c| c.rule.beside()).collect();
     let mut asked: Vec<Asked<'_>> = Vec::with_capacity(ids.len());
-    for ((charge, id), terms) in decide.charges.iter().zip(ids).zip(&terms) {
-        asked.push(ask(data, rest, decide, charge, id, terms.as_ref(), now));
+    for (i, id) in ids.into_iter().enumerate() {
+        let met = Met {
+            charge: &decide.charges[i],
+            id,
+            terms: terms[i].as_ref(),
+            beside: beside[i].as_ref(),
+        };
+        asked.push(ask(data, rest, decide, met, now));
     }
     let admitted = asked.iter().all(|a| a.fits || a.charge.shadow);
     let hold_ms = match decide.mode {
@@ -301,10 +367,7 @@ fn run_decide(
     for mut a in asked {
         let charged = charges && a.fits && a.charge.cost > 0;
         if charged {
-            a.settled.charge(a.charge.cost, decide.id, hold_ms);
-            if let Some((pool, member)) = a.pool.as_mut().zip(a.charge.member.as_ref()) {
-                pool.charge(member, a.charge.cost);
-            }
+            a.take(decide.id, hold_ms);
         }
         answers.push(a.answer());
         if decide.mode != Mode::Peek {
@@ -314,8 +377,18 @@ fn run_decide(
             if a.is_new && a.charge.newcomers_max.is_some() {
                 rest.count_newcomer(a.charge, now);
             }
-            let ttl_ms = a.settled.ttl_ms();
-            data.put_meter(a.id.clone(), a.settled.meter, now, ttl_ms);
+            // What is held is told once it is kept.
+            if decide.mode == Mode::Charge {
+                told::count(data, &a.id, a.charge, now);
+            }
+            put_settled(data, &a.id, a.settled, now);
+            if let Some(Beside { overdraft, known }) = a.beside {
+                if a.overdrawn > 0 {
+                    let ttl_ms = overdraft.ttl_ms();
+                    data.put_overdraft(a.id.clone(), overdraft.meter, now, ttl_ms);
+                }
+                told::put_known(data, &a.id, known, now);
+            }
         }
         if let Some(pool) = a.pool
             && matches!(decide.mode, Mode::Charge | Mode::Hold { .. })
@@ -346,17 +419,31 @@ fn run_decide(
     Ok(decided)
 }
 
-fn ask<'a>(
-    data: &Data,
-    rest: &Rest,
-    decide: &Decide,
+/// What a charge has to do with.
+struct Met<'a> {
     charge: &'a Charge,
     id: MeterId,
     terms: Option<&'a Terms>,
-    now: StoreMs,
-) -> Asked<'a> {
+    beside: Option<&'a Beside<Rule>>,
+}
+
+/// Stores a meter, if it is one that is kept.
+fn put_settled(data: &mut Data, id: &MeterId, settled: Settled<'_>, now: StoreMs) {
+    if settled.is_kept() {
+        let ttl_ms = settled.ttl_ms();
+        data.put_meter(id.clone(), settled.meter, now, ttl_ms);
+    }
+}
+
+fn ask<'a>(data: &Data, rest: &Rest, decide: &Decide, met: Met<'a>, now: StoreMs) -> Asked<'a> {
+    let Met {
+        charge, id, terms, ..
+    } = met;
     let stored = data.meter(&id);
     let settled = Settled::new(stored, id.label, &charge.rule, terms, &decide.fence, now);
+    let beside = met.beside.map(|rules| {
+        Beside::<Settled<'_>>::settle(rules, data.beside(&id), id.label, &decide.fence, now)
+    });
     let pool = charge.member.as_ref().map(|member| {
         let pool = data.pool(&id);
         pool.settle(member, settled.available(), settled.of, now)
@@ -381,16 +468,18 @@ fn ask<'a>(
         id,
         charge,
         settled,
+        beside,
         pool,
         is_new,
         crowded,
         fits: false,
+        overdrawn: 0,
     };
-    let can_hold = !matches!(decide.mode, Mode::Hold { .. }) || asked.settled.can_hold();
+    let can_hold = !matches!(decide.mode, Mode::Hold { .. }) || asked.can_hold();
     asked.fits = charge.cost == 0
         || (can_hold
             && !crowded
-            && asked.need() <= asked.settled.available()
+            && asked.need() <= asked.with_overdraft(asked.settled.available())
             && charge.cost <= asked.available());
     asked
 }
@@ -407,7 +496,8 @@ fn count(data: &mut Data, a: &Asked<'_>, mode: Mode, charged: bool, now: StoreMs
     let attempts = charge.denied + units;
     let refused = now_refused + charge.denied;
     if attempts > 0 && !matches!(charge.rule.part, Part::Whole | Part::Nothing) {
-        data.count_attempts(&a.id, attempts, refused > 0, now);
+        let is_short = refused > 0 || a.overdrawn > 0;
+        data.count_attempts(&a.id, attempts, is_short, now);
     }
     let counts = Counts {
         admitted: if charged { charge.units } else { 0 },
@@ -443,10 +533,13 @@ fn run_end_holds(data: &mut Data, end: &EndHolds, now: StoreMs) -> Vec<bool> {
         );
         // It was charged under these limits, whatever this node makes of the plan now.
         s.meter.limits = stored.and_then(|m| m.limits);
-        let found = s.end_hold(end.id, end.release);
+        let mut found = s.end_hold(end.id, end.release);
+        found |= told::end_beside(data, &id, end, charge, now);
         if found {
-            let ttl_ms = s.ttl_ms();
-            data.put_meter(id, s.meter, now, ttl_ms);
+            if !end.release {
+                told::count(data, &id, charge, now);
+            }
+            put_settled(data, &id, s, now);
             if let Some(period_ms) = charge.usage_ms.filter(|_| end.release && charge.units > 0) {
                 let start = period_start(end.laid_at, period_ms);
                 let until = start.plus(period_ms + RETENTION_MS);
@@ -466,7 +559,7 @@ fn run_swap(data: &mut Data, swap: &Swap, now: StoreMs) -> Result<u64, StoreErro
     if !swap.fence.span.contains(now) {
         return Err(StoreError::OutOfSpan);
     }
-    if data.version(&swap.id) != swap.expect {
+    if data.version(&swap.id) != swap.expect && !planted::is_on(Bug::SwapWithoutCompare) {
         return Err(StoreError::Conflict);
     }
     let of_windows = matches!(swap.rule.part, Part::Base { .. });
@@ -492,7 +585,11 @@ fn run_swap(data: &mut Data, swap: &Swap, now: StoreMs) -> Result<u64, StoreErro
     if write.is_some() {
         data.put_meter(swap.id.clone(), s.meter, now, write);
     }
-    Ok(data.put_traded(swap, swap.keep_until.plus(SPAN_MS)))
+    let keep_until = match planted::is_on(Bug::ShortMemory) {
+        true => now,
+        false => swap.keep_until,
+    };
+    Ok(data.put_traded(swap, keep_until.plus(SPAN_MS)))
 }
 
 // === impl Asked ===
@@ -503,11 +600,22 @@ impl Asked<'_> {
         let charge = self.charge;
         match charge.cost {
             0 => 0,
-            cost => cost + reserve(self.settled.of, charge.reserve_ppm),
+            cost => cost + reserve(self.of(), charge.reserve_ppm),
         }
     }
 
-    fn available(&self) -> u64 {
+    fn of(&self) -> u64 {
+        let beside = self.beside.as_ref();
+        beside.map_or(self.settled.of, |b| b.of(&self.settled))
+    }
+
+    fn can_hold(&self) -> bool {
+        let beside = self.beside.as_ref();
+        self.settled.can_hold() && beside.is_none_or(Beside::can_hold)
+    }
+
+    /// What its own rights have for this request.
+    fn rights(&self) -> u64 {
         let available = self.settled.available();
         match self.pool.as_ref().zip(self.charge.member.as_ref()) {
             Some((pool, member)) => available.min(pool.available(member)),
@@ -515,15 +623,47 @@ impl Asked<'_> {
         }
     }
 
+    fn with_overdraft(&self, rights: u64) -> u64 {
+        let beside = self.beside.as_ref();
+        beside.map_or(rights, |b| b.available(rights))
+    }
+
+    fn available(&self) -> u64 {
+        self.with_overdraft(self.rights())
+    }
+
+    /// Takes the charge: of its rights what is there, and the rest of the overdraft.
+    fn take(&mut self, id: u64, hold_ms: Option<u64>) {
+        let cost = self.charge.cost;
+        let within = cost.min(self.rights());
+        if within > 0 {
+            self.settled.charge(within, id, hold_ms);
+        }
+        if let Some((pool, member)) = self.pool.as_mut().zip(self.charge.member.as_ref()) {
+            pool.charge(member, within);
+        }
+        self.overdrawn = cost - within;
+        if let Some(beside) = &mut self.beside {
+            beside.charge(cost, self.overdrawn, id, hold_ms);
+        }
+    }
+
     fn answer(&self) -> Answer {
-        let mut reading = self.settled.reading(self.need());
-        if let Reading::Bucket { spendable, .. } = &mut reading {
-            *spendable = self.available();
+        let (need, available) = (self.need(), self.available());
+        let mut reading = self.settled.reading(need);
+        match &self.beside {
+            Some(beside) => beside.put_in(&mut reading, &self.settled, need, available),
+            None => {
+                if let Reading::Bucket { spendable, .. } = &mut reading {
+                    *spendable = available;
+                }
+            }
         }
         Answer {
             fits: self.fits,
             crowded: self.crowded,
             reading,
+            overdrawn: self.overdrawn,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use apportion_core::fence::Fence;
 use apportion_core::meter::{Member, Meter, Reading, Rule, Terms};
+use apportion_core::tally::{Tally, Told};
 use apportion_core::usage::{Counts, Slot};
 use apportion_core::{Actor, Key, Life, Partition, Record, StoreMs};
 use std::sync::Arc;
@@ -61,6 +62,16 @@ pub enum Op {
         partition: Partition,
         limit: usize,
     },
+    /// What a round begins with: the traded meters of every partition, and for each of `readers` what it hasn't
+    /// acknowledged, as by [`Op::Traded`] and [`Op::Feed`]. Each partition is atomic in itself.
+    Sweep {
+        fence: Fence,
+        readers: Vec<String>,
+        /// Of one partition.
+        traded_max: usize,
+        /// Slots of one partition for one reader.
+        feed_max: usize,
+    },
     /// Changed usage slots after what `reader` has acknowledged, oldest change first.
     Feed {
         fence: Fence,
@@ -80,6 +91,12 @@ pub enum Op {
         fence: Fence,
         partition: Partition,
         slots: Vec<UsageSlot>,
+    },
+    /// Takes in what other actors say that they admitted.
+    Hear {
+        fence: Fence,
+        partition: Partition,
+        heard: Vec<Heard>,
     },
     /// The slots of a key's periods.
     Usage {
@@ -192,6 +209,16 @@ pub struct UsageSlot {
     pub slot: Slot,
 }
 
+/// What an actor said that it admitted of a meter. What is newer than it said last is taken out of what is known.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Heard {
+    pub id: MeterId,
+    /// The key's. Where limits depend on the plan: the meter's own go before.
+    pub rule: Arc<Rule>,
+    pub actor: Actor,
+    pub told: Told,
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub enum Reply {
     Looked(Looked),
@@ -211,6 +238,9 @@ pub enum Reply {
     Swapped(u64),
     Traded(Vec<MeterId>),
     Feed(FeedPage),
+    /// For each that was heard: units that were beyond the limit, by what is known here.
+    Heard(Vec<u64>),
+    Swept(Swept),
     /// For each period: `None` stands for this store's own actor.
     Usage {
         now: StoreMs,
@@ -222,8 +252,24 @@ pub enum Reply {
 pub struct Looked {
     pub now: StoreMs,
     pub fingerprint: String,
+    pub replication: Replication,
+    /// For how long another process may still take itself for this store after a fail-over; 0: it has no replicas.
+    pub overlap_ms: u64,
     /// Version and bytes of the region's state.
     pub state: Option<(u64, Vec<u8>)>,
+}
+
+/// The processes that a store shares its data with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replication {
+    /// It takes no data from another one.
+    pub is_master: bool,
+    /// It took data from another one before, as far as it remembers.
+    pub was_promoted: bool,
+    /// Connected, in whatever state.
+    pub replicas: u32,
+    /// For each replica that is up to date, when it last said so.
+    pub lags_ms: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -243,6 +289,8 @@ pub struct Answer {
     pub crowded: bool,
     /// The meter after the decision; for a member of a pool what it can have.
     pub reading: Reading,
+    /// What of the charge was drawn on the overdraft, in the rule's units.
+    pub overdrawn: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -266,10 +314,21 @@ pub struct Traded {
 pub struct FeedPage {
     pub now: StoreMs,
     pub entries: Vec<FeedEntry>,
+    pub tallies: Vec<TallyEntry>,
     /// To be acknowledged once the reader has the entries.
     pub seq: u64,
     /// There is more than `limit`.
     pub more: bool,
+}
+
+/// All partitions at a look.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Swept {
+    /// The earliest moment at which one of them was read.
+    pub now: StoreMs,
+    pub traded: Vec<MeterId>,
+    /// For each reader, partition by partition, the pages that have entries or hold some back.
+    pub pages: Vec<Vec<(Partition, FeedPage)>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -279,6 +338,28 @@ pub struct FeedEntry {
     /// `None`: this store's own actor.
     pub actor: Option<Actor>,
     pub counts: Counts,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TallyEntry {
+    pub id: MeterId,
+    /// `None`: this store's own actor.
+    pub actor: Option<Actor>,
+    pub tally: Tally,
+}
+
+// === impl Replication ===
+
+impl Replication {
+    /// Of a store that nothing is copied from.
+    pub const fn none() -> Self {
+        Self {
+            is_master: true,
+            was_promoted: false,
+            replicas: 0,
+            lags_ms: Vec::new(),
+        }
+    }
 }
 
 /// Why an operation has no reply. Says whether it may have been executed.
@@ -311,6 +392,13 @@ pub enum StoreError {
     /// The clock can't be trusted now.
     #[error("outside the span")]
     OutOfSpan,
+}
+
+impl FeedPage {
+    /// There is nothing new for the reader.
+    pub fn is_idle(&self) -> bool {
+        self.entries.is_empty() && self.tallies.is_empty() && !self.more
+    }
 }
 
 impl StoreError {

@@ -24,11 +24,13 @@
 //! | | 5, slots: sum, number, and a moment before which none ends; they are in `S` |
 //! | `…LKEY` | a log's entries: list of `at units`, oldest first |
 //! | `…SKEY`, `…WKEY` | slots: sorted set of ids by their ends; hash of id to units for those that aren't one |
+//! | `…OKEY`, `…KKEY` | meters of the overdraft, and of what is known of everybody's usage |
+//! | `…HKEY`, `…HKEY#LABEL` | tallies: hash of actor (`.` is the own) to when it began, its units, and how many they were of late |
 //! | `…PKEY` | a pool: `tokens`, and `name weight credit seen` of each member |
 //! | `…TKEY`, `…TKEY#LABEL` | traded: hash of version `v`, terms `s`, allotment `a`, attempts `n` |
 //! | `ap{7f}LIFEX` | names of the traded, in their order |
 //! | `…UKEY@PERIOD` | usage: hash of actor (`.` is the own) to `admitted refunded refused` |
-//! | `ap{7f}LIFEF`, `…Q`, `…C` | changed slots by the number of the change; the last number; what each reader acknowledged |
+//! | `ap{7f}LIFEF`, `…Q`, `…C` | changed slots and tallies by the number of the change; the last number; what each reader acknowledged |
 //! | `ap{pp}LIFEIID` | an admitted request: 16 bytes of its content; then when it was, what is kept beside it, and its answers |
 //! | `ap{pp}LIFENPOLICY@V#SECOND` | how many keys of a policy were new in this second |
 //!
@@ -113,6 +115,10 @@ pub struct Inspection {
     pub connected_replicas: u32,
     /// Writes stop with fewer good replicas. `None`: CONFIG isn't permitted.
     pub min_replicas_to_write: Option<u32>,
+    /// A replica that was silent for longer isn't good. `None`: CONFIG isn't permitted.
+    pub min_replicas_max_lag_s: Option<u64>,
+    /// After so long without replicas it takes another name for its history; 0: never. `None`: as above.
+    pub repl_backlog_ttl_s: Option<u64>,
 }
 
 // === impl RedisStore ===
@@ -202,12 +208,21 @@ impl RedisStore {
         for section in ["server", "replication", "memory"] {
             pipeline.cmd("INFO").arg(section);
         }
-        pipeline
-            .cmd("CONFIG")
-            .arg("GET")
-            .arg("min-replicas-to-write");
+        let options = [
+            "min-replicas-to-write",
+            "min-replicas-max-lag",
+            "repl-backlog-ttl",
+        ];
+        for option in options {
+            pipeline.cmd("CONFIG").arg("GET").arg(option);
+        }
         let mut answers = self.0.bulk.send(&pipeline).await?;
-        let config = answers.pop().and_then(decode::config_value);
+        let config = answers.split_off(answers.len() - options.len());
+        let config = config.into_iter().map(decode::config_value);
+        let mut config = config.map(|value| value?.parse::<u64>().ok());
+        let mut option = || config.next().flatten();
+        let (min_replicas, min_replicas_max_lag_s, repl_backlog_ttl_s) =
+            (option(), option(), option());
         let mut info = String::new();
         for answer in answers {
             info += &decode::string(&decode::accepted(answer)?).unwrap_or_default();
@@ -223,7 +238,9 @@ impl RedisStore {
             role: said("role")?,
             maxmemory_policy: field("maxmemory_policy"),
             connected_replicas: said("connected_slaves")?.parse().unwrap_or(0),
-            min_replicas_to_write: config.and_then(|n| n.parse().ok()),
+            min_replicas_to_write: min_replicas.and_then(|n| n.try_into().ok()),
+            min_replicas_max_lag_s,
+            repl_backlog_ttl_s,
         })
     }
 
@@ -338,7 +355,7 @@ impl RedisStore {
         let info = inner.next().as_ref().and_then(decode::string);
         let fingerprint = info.and_then(|info| decode::fingerprint(&info));
         let digests: Option<Vec<String>> = inner.map(|digest| decode::string(&digest)).collect();
-        let digests = digests.and_then(|digests| <[String; 4]>::try_from(digests).ok());
+        let digests = digests.and_then(|digests| <[String; 5]>::try_from(digests).ok());
         let (Some(fingerprint), Some(digests)) = (fingerprint, digests) else {
             return Err(StoreError::Rejected(
                 "unreadable answer to an attach".into(),

@@ -7,6 +7,7 @@
 mod tests;
 
 use crate::clock::Clock;
+use crate::keeper::Wish;
 use crate::machine::{self, Effect, Input, JobId, Machine, Pressure, ReplyToken};
 use crate::message::Message;
 use crate::parcel;
@@ -33,6 +34,8 @@ const INCOMING_MAX: usize = 64;
 const PENDING_MAX: usize = 256;
 /// Keys under pressure that wait for the driver; what is beyond comes again with the next refusal.
 const PRESSURE_MAX: usize = 1_024;
+/// What operators want, and the driver hasn't heard yet.
+const WISHES_MAX: usize = 8;
 /// Calls to one peer at a time. A message beyond them waits, and later ones are folded into it.
 const IN_FLIGHT_MAX: usize = 4;
 /// A store bounds its own calls; this is for one that doesn't.
@@ -63,6 +66,7 @@ pub struct Handle {
     incoming: mpsc::Sender<Incoming>,
     pressure: mpsc::Sender<Pressure>,
     look_again: Arc<Notify>,
+    wishes: mpsc::Sender<Wish>,
 }
 
 struct Driver<S> {
@@ -118,6 +122,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
     let watch = Watch::new(region.clone(), interval_ms, &machine, clock);
     let (incoming_sender, incoming) = mpsc::channel(INCOMING_MAX);
     let (pressure_sender, pressure) = mpsc::channel(PRESSURE_MAX);
+    let (wish_sender, wishes) = mpsc::channel(WISHES_MAX);
     let handle = Handle {
         region,
         peer_regions: peer_regions.into(),
@@ -127,6 +132,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
         incoming: incoming_sender,
         pressure: pressure_sender,
         look_again: Arc::new(Notify::new()),
+        wishes: wish_sender,
     };
     let driver = Driver {
         machine,
@@ -143,7 +149,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
         next_token: 0,
     };
     let look_again = Arc::clone(&handle.look_again);
-    let running = driver.run(incoming, pressure, look_again, shutdown);
+    let running = driver.run(incoming, pressure, wishes, look_again, shutdown);
     (handle, tokio::spawn(running))
 }
 
@@ -169,6 +175,15 @@ impl Handle {
         Arc::clone(&self.look_again)
     }
 
+    pub(crate) fn has_peers(&self) -> bool {
+        !self.peer_regions.is_empty()
+    }
+
+    /// Lets the driver know what an operator wants. `false`: it has ended, or has too much of that.
+    pub(crate) fn wish(&self, wish: Wish) -> bool {
+        self.wishes.try_send(wish).is_ok()
+    }
+
     /// What other regions call; to be served with [`crate::transport::serve`].
     pub fn service(&self, shares: Arc<dyn ShareSource>) -> SyncService {
         SyncService::new(
@@ -187,6 +202,7 @@ impl<S: Store + Clone> Driver<S> {
         mut self,
         mut incoming: mpsc::Receiver<Incoming>,
         mut pressure: mpsc::Receiver<Pressure>,
+        mut wishes: mpsc::Receiver<Wish>,
         look_again: Arc<Notify>,
         shutdown: CancellationToken,
     ) {
@@ -204,6 +220,7 @@ impl<S: Store + Clone> Driver<S> {
                 },
                 Some(incoming) = incoming.recv() => self.incoming(incoming),
                 Some(pressure) = pressure.recv() => self.step(Input::Pressure(pressure)),
+                Some(wish) = wishes.recv() => self.step(Input::Wish(wish)),
                 () = look_again.notified() => self.step(Input::LookAgain),
                 () = sleep(Duration::from_millis(wait)) => self.wake(),
             }

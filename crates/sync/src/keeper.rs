@@ -6,7 +6,8 @@
 use crate::track::Mono;
 use apportion_core::allotment::Timing;
 use apportion_core::fence::{CHECK_MS, DRIFT_PPM, Span};
-use apportion_core::lives::{LifeTable, OnEmpty, RegionState, Standing};
+use apportion_core::lives::{LifeTable, OnEmpty, RegionState, Stage as ClosingStage, Standing};
+use apportion_core::planted::{self, Bug};
 use apportion_core::{Life, Record, Regime, Region, StoreMs};
 use apportion_store::{Looked, Op, Reply, StoreError};
 use std::collections::BTreeSet;
@@ -20,6 +21,28 @@ const SLOP_MS: u64 = 5;
 const HEARD_MAX: usize = 64;
 /// After a cycle that failed.
 const RETRY_MS: u64 = 200;
+/// What an operator wants is forgotten if it couldn't be begun for so long.
+const WISH_MS: u64 = 5_000;
+
+/// What an operator wants, until it is done.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    wish: Wish,
+    until: Mono,
+    /// The present cycle has it in mind.
+    in_hand: bool,
+}
+
+/// What an operator wants of the region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// To stop, so that the store can be restarted without loss.
+    Close,
+    /// To go on.
+    Open,
+    /// To go on at once in a new life, as after a loss.
+    OpenAsLost,
+}
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -35,11 +58,17 @@ pub(crate) struct Keeper {
     /// What the store held when it was last seen, by version.
     view: Option<(u64, Arc<RegionState>)>,
     span: Span,
+    /// When that is over by this node's own clock. Until then it can't be told from one that the store's clock stepped back
+    /// into.
+    lapses_at: Mono,
     /// The record that this node knows to be in every partition.
     adopted: Option<Record>,
     attached: Option<(Life, String)>,
     last: Option<Check>,
     heard: Vec<LifeTable>,
+    wish: Option<Pending>,
+    /// Counts what operators wanted and was done, or was done already.
+    pub(crate) wishes_done: u64,
     due: Mono,
     /// Policies whose definition isn't the one that this store has on record under the same version.
     pub(crate) redefined: BTreeSet<String>,
@@ -58,6 +87,7 @@ enum Stage {
     Putting {
         next: Box<RegionState>,
         span: Span,
+        lapses_at: Mono,
         check: Option<Check>,
     },
     Adopting {
@@ -111,10 +141,13 @@ impl Keeper {
             stage: Stage::Idle,
             view: None,
             span: Span::never(),
+            lapses_at: Mono::MAX,
             adopted: None,
             attached: None,
             last: None,
             heard: Vec::new(),
+            wish: None,
+            wishes_done: 0,
             due: 0,
             redefined: BTreeSet::new(),
             behind: None,
@@ -127,6 +160,9 @@ impl Keeper {
     pub(crate) fn regime(&self) -> Option<Regime> {
         let fits = self.redefined.is_empty() && self.behind.is_none();
         let (_, state) = self.view.as_ref().filter(|_| fits)?;
+        if state.is_shut() {
+            return None;
+        }
         self.adopted
             .filter(|record| *record == state.record(self.revision))?;
         Some(Regime {
@@ -135,6 +171,22 @@ impl Keeper {
             revision: self.revision,
             timing: self.timing,
         })
+    }
+
+    /// When the span is over, unless the store is looked at before.
+    pub(crate) fn lapses_at(&self) -> Mono {
+        self.lapses_at
+    }
+
+    /// Trusts nothing any more once the span is over by this node's own clock, though the store's may have stepped back
+    /// into it. True where that is new.
+    pub(crate) fn lapse(&mut self, now: Mono) -> bool {
+        let lapses = self.lapses_at <= now;
+        if lapses {
+            self.span = Span::never();
+            self.lapses_at = Mono::MAX;
+        }
+        lapses
     }
 
     pub(crate) fn due(&self) -> Mono {
@@ -148,6 +200,30 @@ impl Keeper {
     pub(crate) fn look_again(&mut self, now: Mono) {
         self.adopted = None;
         self.attached = None;
+        self.due = self.due.min(now);
+    }
+
+    /// The region's state as this node last saw it.
+    pub(crate) fn state(&self) -> Option<&Arc<RegionState>> {
+        self.view.as_ref().map(|(_, state)| state)
+    }
+
+    /// The state of a region that is closed: there is nothing to go by, but something to say.
+    pub(crate) fn sealed(&self) -> Option<&Arc<RegionState>> {
+        self.state().filter(|state| state.is_sealed())
+    }
+
+    pub(crate) fn stage(&self) -> Option<ClosingStage> {
+        let closing = self.state()?.closing.as_ref();
+        closing.map(|closing| closing.stage)
+    }
+
+    pub(crate) fn wish(&mut self, wish: Wish, now: Mono) {
+        self.wish = Some(Pending {
+            wish,
+            until: now + WISH_MS,
+            in_hand: false,
+        });
         self.due = self.due.min(now);
     }
 
@@ -166,7 +242,9 @@ impl Keeper {
         match state.hear(&table, &self.peers) {
             None => false,
             Some(next) => {
-                if next != **state && self.heard.len() < HEARD_MAX {
+                // A store that is closed isn't written to any more.
+                let listens = self.stage() != Some(ClosingStage::Closed);
+                if listens && next != **state && self.heard.len() < HEARD_MAX {
                     self.heard.push(table);
                     self.due = self.due.min(now);
                 }
@@ -195,17 +273,22 @@ impl Keeper {
                 Some(Ok(Reply::Looked(looked))) => self.looked(sent, now, looked, random),
                 _ => self.failed(now),
             },
-            Stage::Putting { next, span, check } => match replies.into_iter().next() {
+            Stage::Putting {
+                next,
+                span,
+                lapses_at,
+                check,
+            } => match replies.into_iter().next() {
                 Some(Ok(Reply::Put(version))) => {
                     self.heard.clear();
-                    self.believe(version, *next, span, check);
+                    self.believe(version, *next, (span, lapses_at), check);
                     self.bind(now)
                 }
                 _ => self.failed(now),
             },
             Stage::Adopting { record } if first.is_none() => {
                 self.adopted = Some(record);
-                self.settled(now)
+                self.bound(now)
             }
             Stage::Adopting { .. } => {
                 self.attached = None;
@@ -231,9 +314,21 @@ impl Keeper {
         Step::Settled
     }
 
-    fn believe(&mut self, version: u64, state: RegionState, span: Span, check: Option<Check>) {
+    fn believe(
+        &mut self,
+        version: u64,
+        state: RegionState,
+        (span, lapses_at): (Span, Mono),
+        check: Option<Check>,
+    ) {
+        let stops = state.closing.as_ref().map(|c| c.stage) == Some(ClosingStage::Stopping);
+        if self.wish.take_if(|p| p.in_hand && !stops).is_some() {
+            self.wishes_done += 1;
+        }
+        let check = check.filter(|_| !state.is_shut());
         self.view = Some((version, Arc::new(state)));
         self.span = span;
+        self.lapses_at = lapses_at;
         self.last = check;
     }
 
@@ -241,8 +336,11 @@ impl Keeper {
         let Looked {
             now,
             fingerprint,
+            replication,
+            overlap_ms,
             state,
         } = looked;
+        let promoted = replication.was_promoted;
         let quick = received - sent <= LOOK_MAX_MS;
         let stored = match &state {
             None => None,
@@ -258,7 +356,7 @@ impl Keeper {
         };
         let version = stored.as_ref().map_or(0, |(version, _)| *version);
         let fresh = Life::from_random(random);
-        let (mut next, span) = match &stored {
+        let (mut next, mut span) = match &stored {
             None => {
                 let born = RegionState::on_empty(
                     &self.region,
@@ -268,16 +366,41 @@ impl Keeper {
                     self.on_empty,
                     &self.peers,
                 );
-                (born, trusted(quick, now))
+                (born.silent_for(overlap_ms, now), trusted(quick, now))
             }
-            Some((_, state)) if state.fingerprint != fingerprint => (
-                state.clone().reborn(fresh, &fingerprint, now),
-                trusted(quick, now),
-            ),
+            Some((_, state))
+                if !state.is_of(&fingerprint, promoted)
+                    && !state.is_sealed()
+                    && !planted::is_on(Bug::RollbackGoesOn) =>
+            {
+                let reborn = state.clone().reborn(fresh, &fingerprint, now);
+                (reborn.silent_for(overlap_ms, now), trusted(quick, now))
+            }
+            Some((_, state)) if state.is_shut() => (state.clone(), Span::never()),
             Some((_, state)) => self.vouch(state.clone(), sent, received, now),
+        };
+        if next.is_of(&fingerprint, promoted) || planted::is_on(Bug::RollbackGoesOn) {
+            next.fingerprint.clone_from(&fingerprint);
+        }
+        next.overlap_ms = overlap_ms;
+        let was_shut = next.is_shut();
+        if next.closing.as_ref().map(|c| c.stage) == Some(ClosingStage::Closed) {
+            self.heard.clear();
+        }
+        // The store's clock was read after `sent`.
+        let lapses_at = match span.contains(now) {
+            true => sent + span.until.since(now),
+            false => Mono::MAX,
         };
         for table in &self.heard {
             next = next.hear(table, &self.peers).unwrap_or(next);
+        }
+        next = self.close_or_open(next, &fingerprint, received, now, random);
+        if was_shut && !next.is_shut() {
+            span = trusted(quick, now);
+        }
+        if now < next.silent_until {
+            span = Span::never();
         }
         next.revision = next.revision.max(self.revision);
         self.behind = (next.revision > self.revision).then_some(next.revision);
@@ -299,7 +422,7 @@ impl Keeper {
         });
         if stored.as_ref().is_some_and(|(_, state)| *state == next) {
             self.heard.clear();
-            self.believe(version, next, span, check.or(self.last));
+            self.believe(version, next, (span, lapses_at), check.or(self.last));
             return self.bind(received);
         }
         let put = Op::PutState {
@@ -309,9 +432,38 @@ impl Keeper {
         self.stage = Stage::Putting {
             next: Box::new(next),
             span,
+            lapses_at,
             check,
         };
         Step::Ask(vec![put])
+    }
+
+    /// What the operator wants, and the next step of what is under way.
+    fn close_or_open(
+        &mut self,
+        state: RegionState,
+        fingerprint: &str,
+        received: Mono,
+        now: StoreMs,
+        random: u64,
+    ) -> RegionState {
+        let lost = |state: RegionState| {
+            let overlap_ms = state.overlap_ms;
+            let reborn = state.reborn(Life::from_random(random), fingerprint, now);
+            reborn.silent_for(overlap_ms, now)
+        };
+        self.wish = self.wish.filter(|pending| received <= pending.until);
+        if let Some(pending) = &mut self.wish {
+            pending.in_hand = true;
+        }
+        let next = match self.wish.map(|pending| pending.wish) {
+            Some(Wish::Close) => state.begin_closing(random, now),
+            Some(Wish::Open) => state.begin_opening(fingerprint),
+            Some(Wish::OpenAsLost) if state.is_sealed() => lost(state),
+            Some(Wish::OpenAsLost) | None => state,
+        };
+        let advanced = next.clone().advance_closing(fingerprint, now, &self.peers);
+        advanced.unwrap_or_else(|| lost(next))
     }
 
     /// Compares the store's clock with this node's since its last look, and goes on from the region's anchor or opens
@@ -348,7 +500,7 @@ impl Keeper {
         let steady = now >= last.store.minus(SLOP_MS)
             && elapsed + drift(least) >= least
             && elapsed <= most + drift(most);
-        if !steady || !in_span {
+        if (!steady || !in_span) && !planted::is_on(Bug::UnseenStep) {
             let next = state.next_epoch(now);
             return (next, trusted(quick, now));
         }
@@ -397,10 +549,15 @@ impl Keeper {
         if self.behind.is_some() || !self.redefined.is_empty() {
             return self.settled(now);
         }
+        if state.is_sealed() {
+            self.adopted = None;
+            self.attached = None;
+            return self.settled(now);
+        }
         let record = state.record(self.revision);
         let life = (state.life, state.fingerprint.clone());
         if self.adopted == Some(record) && self.attached.as_ref() == Some(&life) {
-            return self.settled(now);
+            return self.bound(now);
         }
         let attach = Op::Attach {
             life: state.life,
@@ -416,6 +573,28 @@ impl Keeper {
         self.attached = Some(life);
         self.stage = Stage::Adopting { record };
         Step::Ask(ops)
+    }
+
+    /// Every partition has the record. Where that stops all decisions, the store may say that it is closed.
+    fn bound(&mut self, now: Mono) -> Step {
+        let Some((version, state)) = &self.view else {
+            return self.failed(now);
+        };
+        let next = (**state).clone().closed();
+        if next == **state {
+            return self.settled(now);
+        }
+        let put = Op::PutState {
+            expect: *version,
+            value: next.to_bytes(),
+        };
+        self.stage = Stage::Putting {
+            next: Box::new(next),
+            span: Span::never(),
+            lapses_at: Mono::MAX,
+            check: None,
+        };
+        Step::Ask(vec![put])
     }
 
     /// Whether the region's own life is settled and every peer has been heard.
@@ -442,18 +621,112 @@ fn trusted(quick: bool, now: StoreMs) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_core::fence::SPAN_MS;
     use apportion_store::Memory;
 
     const NOW: StoreMs = StoreMs(1_800_000_000_000);
 
     /// Runs the keeper's cycle to its end.
     fn settle(keeper: &mut Keeper, memory: &mut Memory) {
+        keeper.due = keeper.due.min(1);
         let mut step = keeper.wake(keeper.due());
         while let Step::Ask(ops) = step {
             let replies = ops.into_iter().map(|op| memory.apply(NOW, op)).collect();
             step = keeper.replied(1, replies, 7);
         }
         assert_eq!(step, Step::Settled);
+    }
+
+    /// A closed region's scripts refuse the nodes that haven't heard of it, and its store is written to no more.
+    #[test]
+    fn a_region_that_closes_stops_all_its_nodes_before_it_says_so() {
+        let (us, peer) = (Region::new("a"), Region::new("b"));
+        let timing = Timing { term_ms: 10_000 };
+        let peers = vec![peer.clone()];
+        let new = || {
+            let (us, peers) = (us.clone(), peers.clone());
+            Keeper::new(us, peers, timing, 0, 1, Vec::new(), OnEmpty::New)
+        };
+        let (mut keeper, mut other) = (new(), new());
+        let mut memory = Memory::new("run");
+        settle(&mut keeper, &mut memory);
+        settle(&mut other, &mut memory);
+        let before = other.regime().expect("the store was reached").fence();
+        let theirs = RegionState::on_empty(
+            &peer,
+            Life::from_random(9),
+            "",
+            NOW,
+            OnEmpty::New,
+            std::slice::from_ref(&us),
+        );
+        let tell = |keeper: &mut Keeper, theirs: &RegionState| {
+            let table = keeper.state().expect("a state").table();
+            let heard = theirs.hear(&table, std::slice::from_ref(&us));
+            heard.expect("they are peers")
+        };
+        // They know each other.
+        assert!(keeper.hear(&theirs.table(), true, 1));
+        settle(&mut keeper, &mut memory);
+        let theirs = tell(&mut keeper, &theirs);
+
+        keeper.wish(Wish::Close, 1);
+        settle(&mut keeper, &mut memory);
+        assert_eq!(keeper.wishes_done, 1);
+        assert!(keeper.regime().is_some(), "nobody was told yet");
+        let theirs = tell(&mut keeper, &theirs);
+        assert!(keeper.hear(&theirs.table(), true, 1));
+        settle(&mut keeper, &mut memory);
+        assert_eq!(keeper.stage(), Some(ClosingStage::Closed));
+        assert_eq!(keeper.regime().map(|regime| regime.revision), None);
+        let read = Op::Read {
+            fence: before,
+            partition: apportion_core::Partition(7),
+            ids: Vec::new(),
+        };
+        assert!(matches!(
+            memory.apply(NOW, read),
+            Err(StoreError::Fenced(Some(_)))
+        ));
+        settle(&mut other, &mut memory);
+        assert!(other.regime().is_none());
+
+        let version = |memory: &mut Memory| match memory.apply(NOW, Op::Look) {
+            Ok(Reply::Looked(looked)) => looked.state.map(|(version, _)| version),
+            other => panic!("looked: {other:?}"),
+        };
+        let last = version(&mut memory);
+        settle(&mut keeper, &mut memory);
+        assert_eq!(version(&mut memory), last, "that was its last word");
+
+        // Back under another fingerprint, it waits for the peer, and goes on.
+        let mut memory = memory.restarted("another run");
+        settle(&mut keeper, &mut memory);
+        assert!(keeper.regime().is_none() && keeper.sealed().is_some());
+        let theirs = tell(&mut keeper, &theirs);
+        assert!(keeper.hear(&theirs.table(), true, 1));
+        settle(&mut keeper, &mut memory);
+        let after = keeper.regime().expect("it goes on").state;
+        assert_eq!(after.life, before.record.life);
+        assert_eq!(after.fingerprint, "another run");
+    }
+
+    #[test]
+    fn a_span_is_over_by_the_nodes_own_clock_too() {
+        let timing = Timing { term_ms: 10_000 };
+        let us = Region::new("a");
+        let mut keeper = Keeper::new(us, Vec::new(), timing, 0, 1, Vec::new(), OnEmpty::New);
+        let mut memory = Memory::new("run");
+        settle(&mut keeper, &mut memory);
+        let trusts = |keeper: &Keeper| keeper.regime().expect("it is bound").span.contains(NOW);
+        assert_eq!(keeper.lapses_at(), SPAN_MS);
+        // The store isn't heard any more, and its clock may be anywhere.
+        assert_eq!(keeper.wake(keeper.due()), Step::Ask(vec![Op::Look]));
+        assert!(!keeper.lapse(SPAN_MS - 1));
+        assert!(trusts(&keeper));
+        assert!(keeper.lapse(SPAN_MS));
+        assert!(!trusts(&keeper));
+        assert!(!keeper.lapse(SPAN_MS + 1));
     }
 
     #[test]

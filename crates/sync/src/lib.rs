@@ -5,6 +5,7 @@
 //! real network, [`transport`] is that network.
 
 pub mod clock;
+mod closing;
 pub mod driver;
 mod keeper;
 pub mod machine;
@@ -18,7 +19,9 @@ pub mod transport;
 pub mod wire;
 mod work;
 
+pub use closing::{CloseError, ClosingStatus, OpenError, Opened, Progress};
 pub use driver::{Handle, Setup, spawn};
+pub use keeper::Wish;
 pub use machine::{Config, Effect, Input, JobId, Machine, PeerView, Pressure, ReplyToken};
 pub use message::{Ask, Message, Trade, UsageEntry};
 pub use share::share_of;

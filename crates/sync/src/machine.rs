@@ -5,12 +5,13 @@
 
 mod job;
 
-use crate::keeper::{Keeper, Step};
+use crate::closing::ClosingStatus;
+use crate::keeper::{Keeper, Step, Wish};
 use crate::message::{Message, Trade};
 use crate::plan::{self, Occasion, Scene};
 use crate::track::{Mono, Track};
 use apportion_core::allotment::Timing;
-use apportion_core::lives::OnEmpty;
+use apportion_core::lives::{OnEmpty, RegionState, Stage};
 use apportion_core::{Actor, Key, Limits, Policy, PolicySet, Regime, Region, StoreMs};
 use apportion_store::{MeterId, Op, Reply, Snapshot, StoreError};
 use job::{Job, Out};
@@ -80,6 +81,8 @@ pub enum Input {
     Pressure(Pressure),
     /// Somebody found the store not to be the one that was expected.
     LookAgain,
+    /// An operator closes or opens the region.
+    Wish(Wish),
 }
 
 #[derive(Debug)]
@@ -141,6 +144,8 @@ pub struct Machine {
     tick_due: Mono,
     hello_due: Mono,
     hellos: u32,
+    /// How far the region's closing was when peers were last greeted for its sake.
+    greeted_at: Option<Stage>,
     peers: BTreeMap<Region, PeerView>,
     /// The store's clock less this node's, as last read. For choosing what to look at, never for deciding.
     offset: i128,
@@ -205,6 +210,7 @@ impl Machine {
             tick_due: now,
             hello_due: now,
             hellos: 0,
+            greeted_at: None,
             peers,
             offset: 0,
             published: None,
@@ -215,17 +221,17 @@ impl Machine {
 
     /// When the machine wants to be woken, at the latest.
     pub fn wake_at(&self) -> Mono {
-        let mut at = self.keeper.due();
-        if self.published.is_some() {
+        let mut at = self.keeper.due().min(self.keeper.lapses_at());
+        if self.keeper.regime().is_some() {
             if !self.round_running {
                 at = at.min(self.round_due);
             }
             if !self.tick_running && !self.tracks.is_empty() {
                 at = at.min(self.tick_due);
             }
-            if !self.config.peers.is_empty() && !self.keeper.has_met_all() {
-                at = at.min(self.hello_due);
-            }
+        }
+        if self.greets() {
+            at = at.min(self.hello_due);
         }
         at
     }
@@ -247,6 +253,16 @@ impl Machine {
     /// The region whose store this node was given by mistake.
     pub fn foreign(&self) -> Option<&Region> {
         self.keeper.foreign.as_ref()
+    }
+
+    /// Counts what operators wanted and was done.
+    pub fn wishes_done(&self) -> u64 {
+        self.keeper.wishes_done
+    }
+
+    /// How far the region's last closing is; `None`: there was none in this life.
+    pub fn closing(&self) -> Option<ClosingStatus> {
+        ClosingStatus::of(self.keeper.state()?, &self.config.peers)
     }
 
     pub fn step(&mut self, now: Mono, input: Input) -> Vec<Effect> {
@@ -275,6 +291,7 @@ impl Machine {
             Input::Message { message, token } => self.message(now, *message, token, &mut effects),
             Input::Pressure(pressure) => self.pressed(now, &pressure),
             Input::LookAgain => self.keeper.look_again(now),
+            Input::Wish(wish) => self.keeper.wish(wish, now),
         }
         self.run_due(now, &mut effects);
         effects
@@ -324,25 +341,17 @@ impl Machine {
     }
 
     fn run_due(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        if self.keeper.lapse(now) {
+            self.keep(Step::Wait, effects);
+        }
         let step = self.keeper.wake(now);
         if step != Step::Wait {
             self.keep(step, effects);
         }
+        self.greet(now, effects);
         let Some(regime) = self.keeper.regime() else {
             return;
         };
-        if !self.config.peers.is_empty() && !self.keeper.has_met_all() && self.hello_due <= now {
-            self.hellos = self.hellos.saturating_add(1);
-            self.hello_due = now
-                + if self.hellos < HELLOS_MAX {
-                    HELLO_MS
-                } else {
-                    self.config.interval_ms
-                };
-            for peer in self.config.peers.clone() {
-                effects.push(self.send(&regime, &peer, Out::default(), Trade::default()));
-            }
-        }
         if self.round_due <= now && !self.round_running {
             let interval = self.config.interval_ms;
             self.round_due =
@@ -364,6 +373,44 @@ impl Machine {
                 .retain(|_, track| track.touched_at + TRACK_IDLE_MS > now);
             let ids = self.followed(now);
             self.tick_running = self.survey(&regime, ids, Occasion::Tick, effects);
+        }
+    }
+
+    /// Whether peers are to be told more often than by the rounds: until all have met, and of a closing.
+    fn greets(&self) -> bool {
+        let speaks = self.keeper.regime().is_some() || self.keeper.sealed().is_some();
+        let tells = matches!(
+            self.keeper.stage(),
+            Some(Stage::Telling { .. } | Stage::Closed | Stage::Opening { .. })
+        );
+        speaks && !self.config.peers.is_empty() && (tells || !self.keeper.has_met_all())
+    }
+
+    fn greet(&mut self, now: Mono, effects: &mut Vec<Effect>) {
+        let stage = self.keeper.stage();
+        if self.greeted_at != stage {
+            self.greeted_at = stage;
+            self.hellos = 0;
+            self.hello_due = now;
+        }
+        let state = match (self.keeper.regime(), self.keeper.sealed()) {
+            (Some(regime), _) => regime.state,
+            (None, Some(state)) => Arc::clone(state),
+            (None, None) => return,
+        };
+        if !self.greets() || self.hello_due > now {
+            return;
+        }
+        self.hellos = self.hellos.saturating_add(1);
+        let often = self.hellos < HELLOS_MAX && stage != Some(Stage::Closed);
+        let wait = if often {
+            HELLO_MS
+        } else {
+            self.config.interval_ms
+        };
+        self.hello_due = now + wait;
+        for peer in self.config.peers.clone() {
+            effects.push(self.send(&state, &peer, Out::default(), Trade::default()));
         }
     }
 
@@ -478,12 +525,13 @@ impl Machine {
         planned
     }
 
-    fn send(&self, regime: &Regime, to: &Region, out: Out, trade: Trade) -> Effect {
+    fn send(&self, state: &RegionState, to: &Region, out: Out, trade: Trade) -> Effect {
         let message = Message {
-            table: regime.state.table(),
+            table: state.table(),
             policies: self.digest,
             is_reply: false,
             usage: out.usage,
+            counts: out.counts,
             through: out.through,
             feed: out.feed,
             reader: out.reader,

@@ -3,6 +3,7 @@
 
 use apportion_core::allotment::{LoanGrant, Row, RowSeen, Statement};
 use apportion_core::lives::LifeTable;
+use apportion_core::tally::Told;
 use apportion_core::usage::Counts;
 use apportion_core::{Actor, Key, Limits, Region, StoreMs};
 use apportion_store::MeterId;
@@ -17,9 +18,11 @@ pub struct Message {
     /// An answer isn't answered.
     pub is_reply: bool,
     pub usage: Vec<UsageEntry>,
+    /// What was admitted under policies that go by what peers admit.
+    pub counts: Vec<Count>,
     /// With `usage`, all that the sender counted up to this moment of its clock has been sent.
     pub through: Option<StoreMs>,
-    /// Feed positions that `usage` reaches, by partition: to be echoed once it is merged.
+    /// Feed positions that `usage` and `counts` reach, by partition: to be echoed once it is merged.
     pub feed: Vec<(u8, u64)>,
     /// Under which name the sender keeps those positions.
     pub reader: String,
@@ -67,6 +70,14 @@ pub struct UsageEntry {
     pub period: StoreMs,
     pub actor: Actor,
     pub counts: Counts,
+}
+
+/// What one actor admitted of one meter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Count {
+    pub id: MeterId,
+    pub actor: Actor,
+    pub told: Told,
 }
 
 impl Trade {

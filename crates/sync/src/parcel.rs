@@ -4,8 +4,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::message::{Message, Trade, UsageEntry};
-use crate::wire::{TRADE_MAX, USAGE_MAX};
+use crate::message::{Count, Message, Trade, UsageEntry};
+use crate::wire::{COUNTS_MAX, TRADE_MAX, USAGE_MAX};
 use apportion_core::Key;
 use apportion_store::MeterId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,7 @@ pub(crate) fn fold(older: Message, newer: Message) -> Message {
     let is_round = !folded.usage.is_empty() || !folded.feed.is_empty() || folded.through.is_some();
     if !is_round {
         folded.usage = older.usage;
+        folded.counts = older.counts;
         folded.feed = older.feed;
         folded.reader = older.reader;
         folded.through = older.through;
@@ -79,10 +80,11 @@ fn latest<T, I: Ord>(older: Vec<T>, newer: Vec<T>, identity: impl Fn(&T) -> I) -
 
 /// The message in parts that a peer accepts, to be sent one after the other, each once the one before was answered.
 ///
-/// A partition's usage goes with its feed position, and the word that nothing is missing comes last: so neither is
+/// A partition's usage and counts go with its feed position, and the word that nothing is missing comes last: so neither is
 /// ever said of usage that didn't arrive.
 pub(crate) fn cut(message: Message) -> Vec<Message> {
     if message.usage.len() <= USAGE_MAX
+        && message.counts.len() <= COUNTS_MAX
         && message.trade.most() <= TRADE_MAX
         && message.bytes() <= PART_BYTES
     {
@@ -93,6 +95,7 @@ pub(crate) fn cut(message: Message) -> Vec<Message> {
         policies,
         is_reply,
         usage,
+        counts,
         through,
         feed,
         reader,
@@ -104,6 +107,7 @@ pub(crate) fn cut(message: Message) -> Vec<Message> {
         policies,
         is_reply,
         usage: Vec::new(),
+        counts: Vec::new(),
         through: None,
         feed: Vec::new(),
         reader,
@@ -120,7 +124,7 @@ pub(crate) fn cut(message: Message) -> Vec<Message> {
         empty,
     };
     cutter.trade(trade);
-    cutter.usage(usage, &feed);
+    cutter.usage(usage, counts, &feed);
     cutter.part.through = through;
     cutter.parts.push(cutter.part);
     cutter.parts
@@ -135,10 +139,11 @@ struct Cutter {
 
 impl Cutter {
     /// Makes sure that an item of `bytes` fits into the part, by beginning another one if it must.
-    fn make_room(&mut self, bytes: usize, items: usize) {
+    fn make_room(&mut self, bytes: usize, slots: usize, counts: usize) {
         let full = self.bytes + bytes > PART_BYTES
             || self.part.trade.most() + 1 > TRADE_MAX
-            || self.part.usage.len() + items > USAGE_MAX;
+            || self.part.usage.len() + slots > USAGE_MAX
+            || self.part.counts.len() + counts > COUNTS_MAX;
         if full && self.bytes > 0 {
             self.parts
                 .push(mem::replace(&mut self.part, self.empty.clone()));
@@ -179,28 +184,42 @@ impl Cutter {
         }
         for (id, trade) in keys {
             for trade in crumble(trade) {
-                self.make_room(bytes_of(&id.key), 0);
+                self.make_room(bytes_of(&id.key), 0, 0);
                 self.part.trade.extend(trade);
             }
         }
     }
 
-    fn usage(&mut self, usage: Vec<UsageEntry>, feed: &[(u8, u64)]) {
-        let mut partitions: BTreeMap<u8, Vec<UsageEntry>> = BTreeMap::new();
+    fn usage(&mut self, usage: Vec<UsageEntry>, counts: Vec<Count>, feed: &[(u8, u64)]) {
+        let mut partitions: BTreeMap<u8, (Vec<UsageEntry>, Vec<Count>)> = BTreeMap::new();
         for entry in usage {
             let partition = entry.key.partition().0;
-            partitions.entry(partition).or_default().push(entry);
+            partitions.entry(partition).or_default().0.push(entry);
+        }
+        for count in counts {
+            let partition = count.id.key.partition().0;
+            partitions.entry(partition).or_default().1.push(count);
         }
         for (partition, seq) in feed {
-            let entries = partitions.remove(partition).unwrap_or_default();
-            let bytes = entries.iter().map(|e| bytes_of(&e.key)).sum();
-            self.make_room(bytes, entries.len());
-            self.part.usage.extend(entries);
+            let (usage, counts) = partitions.remove(partition).unwrap_or_default();
+            let slots = usage.iter().map(|e| bytes_of(&e.key));
+            let bytes = slots
+                .chain(counts.iter().map(|c| bytes_of(&c.id.key)))
+                .sum();
+            self.make_room(bytes, usage.len(), counts.len());
+            self.part.usage.extend(usage);
+            self.part.counts.extend(counts);
             self.part.feed.push((*partition, *seq));
         }
-        for entry in partitions.into_values().flatten() {
-            self.make_room(bytes_of(&entry.key), 1);
-            self.part.usage.push(entry);
+        for (usage, counts) in partitions.into_values() {
+            for entry in usage {
+                self.make_room(bytes_of(&entry.key), 1, 0);
+                self.part.usage.push(entry);
+            }
+            for count in counts {
+                self.make_room(bytes_of(&count.id.key), 0, 1);
+                self.part.counts.push(count);
+            }
         }
     }
 }
@@ -264,6 +283,7 @@ impl Message {
         let windows = windows.chain(trade.left.iter().map(|(id, _)| &id.key));
         let asks = trade.asks.iter().map(|ask| &ask.id.key);
         let usage = self.usage.iter().map(|entry| &entry.key);
+        let usage = usage.chain(self.counts.iter().map(|count| &count.id.key));
         rates
             .chain(windows)
             .chain(asks)

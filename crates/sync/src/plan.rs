@@ -12,6 +12,8 @@ use apportion_core::allotment::Allotment;
 use apportion_core::fence::Fence;
 use apportion_core::key::SubjectHash;
 use apportion_core::meter::{Rule, State, Terms};
+use apportion_core::planted::{self, Bug};
+use apportion_core::policy::Tolerance;
 use apportion_core::{Actor, Algorithm, Limits, Policy, Regime, Region, StoreMs};
 use apportion_store::{MeterId, Snapshot, Swap};
 use std::collections::BTreeMap;
@@ -53,8 +55,12 @@ pub(crate) fn counted(snapshot: &Snapshot) -> u64 {
     }
 }
 
-/// The meter of `key` at `now`, where it is one that regions trade. Slots aren't: each region has its own.
+/// The meter of `key` at `now`, where it is one that regions trade. Slots aren't: each region has its own. Nor is what
+/// is never under: there no part of the limit decides.
 pub(crate) fn traded_label(policy: &Policy, now: StoreMs) -> Option<Option<u64>> {
+    if policy.tolerance == Tolerance::NeverUnder {
+        return None;
+    }
     match policy.algorithm {
         Algorithm::FixedWindow { period } => Some(Some(period.label(now))),
         Algorithm::TokenBucket { .. }
@@ -118,7 +124,10 @@ impl Scene<'_> {
     /// Where nobody knows the plan it is the smallest: whoever gives rights of a larger one gives what isn't there, and
     /// the taker spends it.
     pub(crate) fn limits(&self, snapshot: &Snapshot, told: Told) -> Limits {
-        let smallest = || self.policy.tiers().first().copied();
+        let smallest = || match planted::is_on(Bug::LargestPlanGiven) {
+            true => self.policy.tiers().last().copied(),
+            false => self.policy.tiers().first().copied(),
+        };
         self.known_limits(snapshot, told)
             .or_else(smallest)
             .unwrap_or(self.policy.limits)

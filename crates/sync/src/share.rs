@@ -4,6 +4,7 @@ use crate::plan::{Scene, Told, is_traded};
 use crate::transport::Share;
 use apportion_core::key::SubjectHash;
 use apportion_core::meter::Settled;
+use apportion_core::policy::Tolerance;
 use apportion_core::schedule::{MICRO, PPB};
 use apportion_core::{Algorithm, Policy, Regime, StoreMs};
 use apportion_store::{MeterId, Snapshot};
@@ -54,6 +55,22 @@ pub fn share_of(
             base: rule.limits.limit as f64,
             in_force: settled.of as f64,
             used: settled.counted() as f64,
+            as_of: now,
+            ..Share::default()
+        };
+    }
+    if policy.tolerance == Tolerance::NeverUnder {
+        // Each region goes by the whole, and by what it knows is used of it.
+        let rule = scene.rule(scene.limits(snapshot, told));
+        let settled = Settled::new(snapshot.meter.as_ref(), None, &rule, None, &fence, now);
+        let used = match policy.algorithm.is_bucket() {
+            true => settled.of.saturating_sub(settled.available()) as f64 / MICRO as f64,
+            false => settled.counted() as f64,
+        };
+        return Share {
+            base: rule.limits.limit as f64,
+            in_force: rule.limits.limit as f64,
+            used,
             as_of: now,
             ..Share::default()
         };

@@ -1,6 +1,7 @@
 //! How it stands with this region and its peers, for people: shown on request, and logged once when it changes.
 
 use crate::clock::Clock;
+use crate::closing::{ClosingStatus, Progress};
 use crate::machine::Machine;
 use crate::track::Mono;
 use apportion_core::lives::Standing;
@@ -29,6 +30,10 @@ pub struct SyncStatus {
     pub behind: Option<u64>,
     /// The store holds the state of this other region.
     pub foreign: Option<Region>,
+    /// The last closing of the region in this life.
+    pub closing: Option<ClosingStatus>,
+    /// Counts what operators wanted of this node, and was done.
+    pub wishes_done: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +58,8 @@ pub(crate) struct Facts {
     redefined: BTreeSet<String>,
     behind: Option<u64>,
     foreign: Option<Region>,
+    closing: Option<ClosingStatus>,
+    wishes_done: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +93,7 @@ impl Facts {
         SyncStatus {
             region: self.region.clone(),
             store_ok: self.store_ok,
-            life: self.view.map(|view| view.life),
+            life: (self.view.map(|view| view.life)).or(self.closing.as_ref().map(|c| c.life)),
             epoch: self.view.map_or_else(Epoch::default, |view| view.epoch),
             standing: self.view.map_or("asking", |view| view.standing),
             peers: self
@@ -97,6 +104,8 @@ impl Facts {
             redefined: self.redefined.clone(),
             behind: self.behind,
             foreign: self.foreign.clone(),
+            closing: self.closing.clone(),
+            wishes_done: self.wishes_done,
         }
     }
 }
@@ -131,6 +140,8 @@ impl Watch {
                 redefined: BTreeSet::new(),
                 behind: None,
                 foreign: None,
+                closing: None,
+                wishes_done: 0,
             },
         }
     }
@@ -208,6 +219,23 @@ impl Watch {
                 );
             }
         }
+        let closing = machine.closing();
+        let progress = |c: &Option<ClosingStatus>| c.as_ref().map(|c| c.progress);
+        if progress(&closing) != progress(&self.facts.closing) {
+            match progress(&closing) {
+                Some(Progress::Closed) => info!(
+                    %region, "the region is closed: its store can be stopped, and goes on from what it has saved"
+                ),
+                Some(Progress::Opening) => info!(
+                    %region, "the region is closed, and the other regions are asked to strike off its nonce"
+                ),
+                Some(Progress::Open) => info!(%region, "the region is open"),
+                None if self.facts.closing.is_some() => info!(%region, "the closed life is over"),
+                Some(Progress::Telling | Progress::Stopping) | None => {}
+            }
+        }
+        self.facts.closing = closing;
+        self.facts.wishes_done = machine.wishes_done();
         for (peer, view) in machine.peers() {
             let before = self
                 .facts

@@ -6,10 +6,11 @@
 #[cfg(test)]
 mod tests;
 
-use crate::message::{Ask, Message, Trade, UsageEntry};
+use crate::message::{Ask, Count, Message, Trade, UsageEntry};
 use apportion_core::allotment::{LoanGrant, Row, RowSeen, Statement};
-use apportion_core::lives::{Heard, LifeTable};
+use apportion_core::lives::{Heard, Kept, LifeTable, Nonce, Word};
 use apportion_core::policy::{PPB, limits};
+use apportion_core::tally::Told;
 use apportion_core::usage::Counts;
 use apportion_core::{Actor, Epoch, Key, Life, Limits, Region, StoreMs};
 use apportion_proto::sync::v1 as proto;
@@ -18,6 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Usage slots in one message.
 pub const USAGE_MAX: usize = 20_000;
+/// Tallies in one message.
+pub const COUNTS_MAX: usize = 20_000;
 /// Asks, grants, statements, rows, rows seen, words of what is left, and demands: so many of each in one message.
 pub const TRADE_MAX: usize = 5_000;
 pub const REGIONS_MAX: usize = limits::MAX_REGIONS;
@@ -75,6 +78,15 @@ pub fn to_wire(message: &Message) -> proto::Message {
         refused: entry.counts.refused,
     });
     let usage = usage.collect();
+    let counts = message.counts.iter().map(|count| proto::Count {
+        actor: actors.place(&count.actor),
+        key: count.id.key.to_string(),
+        label: count.id.label,
+        began_ms: count.told.began.0,
+        units: count.told.units,
+        recent: count.told.recent,
+    });
+    let counts = counts.collect();
     let trade = trade_to_wire(&message.trade, &mut actors);
     proto::Message {
         actors: actors.list,
@@ -95,6 +107,28 @@ pub fn to_wire(message: &Message) -> proto::Message {
         acks: positions_to_wire(&message.acks),
         reader: message.reader.clone(),
         trade: (!message.trade.is_empty()).then_some(trade),
+        counts,
+        closing: table.word.map(closing_to_wire),
+        kept: table.kept.iter().map(kept_to_wire).collect(),
+    }
+}
+
+fn closing_to_wire(word: Word) -> proto::Closing {
+    proto::Closing {
+        number: word.nonce.number,
+        random: word.nonce.random,
+        strike_by: word.strike_by,
+    }
+}
+
+fn kept_to_wire((region, kept): (&Region, &Kept)) -> proto::KeptClosing {
+    proto::KeptClosing {
+        region: region.to_string(),
+        life: kept.life.to_bits(),
+        number: kept.nonce.number,
+        random: kept.nonce.random,
+        told: kept.told,
+        struck_by: kept.struck_by,
     }
 }
 
@@ -244,6 +278,8 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
             .into_iter()
             .map(|bits| life("ended", bits))
             .collect::<Result<_, _>>()?,
+        word: wire.closing.map(closing_from_wire),
+        kept: kept_from_wire(few("kept", wire.kept, REGIONS_MAX)?)?,
     };
     let usage = few("usage", wire.usage, USAGE_MAX)?;
     let usage = each(usage, |entry| {
@@ -258,12 +294,29 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
             },
         })
     })?;
+    let counts = few("counts", wire.counts, COUNTS_MAX)?;
+    let counts = each(counts, |count| {
+        let units = number("counts.units", count.units)?;
+        Ok(Count {
+            id: MeterId {
+                key: key("counts.key", &count.key)?,
+                label: label("counts.label", count.label)?,
+            },
+            actor: at("counts.actor", &actors, count.actor)?,
+            told: Told {
+                began: moment("counts.began_ms", count.began_ms)?,
+                units,
+                recent: at_most("counts.recent", count.recent, units)?,
+            },
+        })
+    })?;
     let through = wire.through_ms.map(|ms| moment("through_ms", ms));
     Ok(Message {
         table,
         policies: wire.policies,
         is_reply: wire.is_reply,
         usage,
+        counts,
         through: through.transpose()?,
         feed: positions("feed", wire.feed)?,
         acks: positions("acks", wire.acks)?,
@@ -292,6 +345,34 @@ fn known_from_wire(
         let lives = lives.into_iter().map(|bits| life("known.lives", bits));
         let twice = all.insert(name, lives.collect::<Result<_, _>>()?);
         once("known.region", twice.is_none())?;
+    }
+    Ok(all)
+}
+
+fn closing_from_wire(closing: proto::Closing) -> Word {
+    Word {
+        nonce: Nonce {
+            number: closing.number,
+            random: closing.random,
+        },
+        strike_by: closing.strike_by,
+    }
+}
+
+fn kept_from_wire(list: Vec<proto::KeptClosing>) -> Result<BTreeMap<Region, Kept>, WireError> {
+    let mut all = BTreeMap::new();
+    for entry in list {
+        let kept = Kept {
+            life: life("kept.life", entry.life)?,
+            nonce: Nonce {
+                number: entry.number,
+                random: entry.random,
+            },
+            told: entry.told,
+            struck_by: entry.struck_by,
+        };
+        let twice = all.insert(region("kept.region", &entry.region)?, kept);
+        once("kept.region", twice.is_none())?;
     }
     Ok(all)
 }

@@ -3,6 +3,7 @@
 use crate::message::Trade;
 use crate::plan::Plan;
 use apportion_core::fence::Fence;
+use apportion_core::planted::{self, Bug};
 use apportion_core::{Partition, Region, StoreMs};
 use apportion_store::{MeterId, Op, Reply, Snapshot, StoreError};
 use std::collections::BTreeMap;
@@ -89,6 +90,9 @@ impl Work {
                     };
                     for (id, snapshot) in ids.into_iter().zip(snapshots) {
                         let plan = plan(&id, &snapshot, now);
+                        if planted::is_on(Bug::GrantBeforeSwap) {
+                            self.may_tell(plan.tell.clone());
+                        }
                         if plan.swap.is_some() {
                             swaps.push((id, plan))
                         } else {

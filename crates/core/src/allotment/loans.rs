@@ -7,6 +7,7 @@
 use super::{LentAll, Timing};
 use crate::fence::SPAN_MS;
 use crate::ids::{Actor, Epoch, StoreMs};
+use crate::planted::{self, Bug};
 use crate::schedule::PPB;
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,10 @@ pub struct Statement {
 impl Debtor {
     /// What the lender charges itself: the largest grant that isn't reclaimed yet.
     pub fn charge_at(&self, now: StoreMs) -> u64 {
+        if planted::is_on(Bug::NewestGrant) {
+            let newest = self.grants.iter().max_by_key(|g| g.asked_at);
+            return newest.map_or(0, |g| g.amount_ppb);
+        }
         self.grants
             .iter()
             .filter(|g| g.reclaim_at > now)
@@ -125,6 +130,10 @@ impl Loans {
     ///
     /// `linger_ms`: for how long a credit that is over is remembered, so that its lender can be told so.
     pub fn at(mut self, epoch: Epoch, now: StoreMs, linger_ms: u64) -> Self {
+        if self.epoch != epoch && planted::is_on(Bug::BorrowedAcrossEpochs) {
+            self.lent.clear();
+            self.epoch = epoch;
+        }
         if self.epoch != epoch {
             return Self {
                 epoch,
@@ -309,9 +318,13 @@ impl Loans {
         us: &Actor,
         now: StoreMs,
     ) -> Option<Self> {
-        let until = grant.asked_at.plus(timing.term_ms);
+        let mut until = grant.asked_at.plus(timing.term_ms);
+        if planted::is_on(Bug::TermFromReceipt) {
+            until = now.plus(timing.term_ms);
+        }
         // A stamp from the future is of a clock that has stepped back since.
-        if grant.to != *us || grant.to_epoch != self.epoch || until <= now || grant.asked_at > now {
+        let is_of_epoch = grant.to_epoch == self.epoch || planted::is_on(Bug::OlderEpochGrant);
+        if grant.to != *us || !is_of_epoch || until <= now || grant.asked_at > now {
             return None;
         }
         let credit = Credit {
@@ -323,7 +336,9 @@ impl Loans {
         };
         let full = self.borrowed.len() >= PARTIES_MAX;
         match self.borrowed.iter_mut().find(|c| c.from == grant.by) {
-            Some(held) if held.seen >= grant.asked_at => return None,
+            Some(held) if held.seen >= grant.asked_at && !planted::is_on(Bug::SeenForgotten) => {
+                return None;
+            }
             Some(held) => *held = credit,
             None if full => return None,
             None => self.borrowed.push(credit),
@@ -377,7 +392,7 @@ impl Loans {
         let (covered, newer): (Vec<Grant>, Vec<Grant>) = debtor
             .grants
             .iter()
-            .partition(|g| g.asked_at <= statement.up_to);
+            .partition(|g| g.asked_at <= statement.up_to || planted::is_on(Bug::StaleReturn));
         let newest = covered.iter().map(|g| g.asked_at).max()?;
         let mut one = merge(&covered, newest);
         one.amount_ppb = one.amount_ppb.min(statement.keep_ppb);

@@ -4,6 +4,7 @@
 //! reordering are harmless. A row belongs to one window label.
 
 use crate::ids::{Actor, StoreMs};
+use crate::planted::{self, Bug};
 use serde::{Deserialize, Serialize};
 
 /// Rows on record for one label: two lives of each of 64 regions.
@@ -75,11 +76,14 @@ impl Transfers {
         asked_at: StoreMs,
     ) -> Option<(Self, Row)> {
         let full = self.given.len() >= ROWS_MAX;
-        match self.given.iter_mut().find(|g| g.to == *to) {
+        let by_region = planted::is_on(Bug::RowsByRegion);
+        let is_of = |g: &Given| g.to == *to || (by_region && g.to.region == to.region);
+        match self.given.iter_mut().find(|g| is_of(g)) {
             Some(given) if given.asked_at >= asked_at => return None,
             Some(given) => {
                 given.units += units;
                 given.asked_at = asked_at;
+                given.to = to.clone();
             }
             None if full => return None,
             None => self.given.push(Given {
@@ -117,11 +121,14 @@ impl Transfers {
     /// Takes in a row. `None` where it is for another life, or holds nothing new.
     #[must_use]
     pub fn take_in(mut self, us: &Actor, row: &Row) -> Option<Self> {
-        if row.to != *us || row.from.region == us.region {
+        let is_ours =
+            row.to == *us || (planted::is_on(Bug::OlderLifeRow) && row.to.region == us.region);
+        if !is_ours || row.from.region == us.region {
             return None;
         }
         let full = self.received.len() >= ROWS_MAX;
         match self.received.iter_mut().find(|r| r.from == row.from) {
+            Some(held) if planted::is_on(Bug::RowsAddedUp) => held.units += row.units,
             Some(held) if held.units >= row.units => return None,
             Some(held) => held.units = row.units,
             None if full => return None,

@@ -59,6 +59,21 @@ fn three_empty_stores_that_have_all_met_are_new() {
 }
 
 #[test]
+fn a_life_that_nobody_knew_of_leaves_no_later_one() {
+    let mut states = [empty(0, 1), empty(1, 2), empty(2, 3)];
+    let restarted = states[0]
+        .clone()
+        .reborn(Life::from_random(4), "another run", BIRTH);
+    assert!(
+        !restarted.may_admit(),
+        "its successor would be taken for the first"
+    );
+    states[0] = restarted;
+    all_meet(&mut states);
+    assert!(states.iter().all(|s| s.standing == Standing::First));
+}
+
+#[test]
 fn two_of_three_can_not_say_that_a_store_is_new() {
     let mut states = [empty(0, 1), empty(1, 2), empty(2, 3)];
     for _ in 0..5 {
@@ -188,6 +203,36 @@ fn only_the_first_epoch_of_a_first_life_starts_full() {
         BIRTH.plus(70),
         "a window that was seen to pass stays closed"
     );
+}
+
+#[test]
+fn a_first_replica_leaves_a_process_in_its_life_and_a_promotion_does_not() {
+    let state = RegionState {
+        fingerprint: "run:first".into(),
+        ..empty(0, 1)
+    };
+    assert!(state.is_of("run:first", false) && state.is_of("run:first", true));
+    assert!(state.is_of("run:second", false));
+    assert!(!state.is_of("run:second", true), "it took another's data");
+    assert!(!state.is_of("other:first", false), "another process");
+    let nameless = RegionState {
+        fingerprint: "memory-1".into(),
+        ..state
+    };
+    assert!(!nameless.is_of("memory-2", false));
+}
+
+#[test]
+fn a_life_on_a_store_with_replicas_is_silent_at_first_and_anew_if_its_clock_steps() {
+    let state = empty(0, 1).silent_for(25_000, BIRTH);
+    assert_eq!(state.silent_until, BIRTH.plus(25_000));
+    assert!(state.fence(1, Span::never()).replicated);
+    let stepped = state.clone().next_epoch(BIRTH.plus(90_000));
+    assert_eq!(stepped.silent_until, BIRTH.plus(115_000));
+    let over = state.anchored(BIRTH.plus(25_000));
+    let back = over.next_epoch(BIRTH.minus(90_000));
+    assert_eq!(back.silent_until, StoreMs(0), "it was over before");
+    assert!(!empty(0, 1).fence(1, Span::never()).replicated);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use super::{Hold, Meter, Settled, State};
 use crate::fence::{Fence, Missing};
 use crate::ids::StoreMs;
+use crate::planted::{self, Bug};
 use crate::schedule::{Rate, Shares};
 
 impl Settled<'_> {
@@ -19,7 +20,8 @@ impl Settled<'_> {
             _ => None,
         });
         if !self.inside {
-            let (tokens, at) = stored.unwrap_or((0, self.now));
+            let unknown = if self.rule.is_lenient() { self.of } else { 0 };
+            let (tokens, at) = stored.unwrap_or((unknown, self.now));
             self.meter.state = State::Bucket { tokens, at };
             return;
         }
@@ -27,6 +29,7 @@ impl Settled<'_> {
             (Some((tokens, at)), _) => (tokens, began.unwrap_or(at)),
             // A meter is kept until it is surely full under the last of its shares, traded or not.
             (None, Missing::Full) => (self.of, self.now),
+            (None, Missing::EmptyAt(_)) if self.rule.is_lenient() => (self.of, self.now),
             (None, Missing::EmptyAt(moment)) => (0, moment),
         };
         let to = self.now.max(at);
@@ -35,8 +38,13 @@ impl Settled<'_> {
             None => 0,
         };
         self.end_holds();
+        let room = match () {
+            () if planted::is_on(Bug::TokensKept) => u64::MAX,
+            () if planted::is_on(Bug::HoldsNotKept) => self.of,
+            () => self.of.saturating_sub(self.meter.held()),
+        };
         self.meter.state = State::Bucket {
-            tokens: tokens.min(self.of.saturating_sub(self.meter.held())),
+            tokens: tokens.min(room),
             at: to,
         };
     }
@@ -59,7 +67,7 @@ fn refill(
     for end in ends {
         let held = holds
             .iter()
-            .filter(|h| h.until > moment)
+            .filter(|h| h.until > moment && !planted::is_on(Bug::HoldsNotKept))
             .map(|h| h.units)
             .sum();
         tokens = shares.settle(rate, tokens, moment, end, held);

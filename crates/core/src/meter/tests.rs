@@ -3,6 +3,7 @@
 mod buckets;
 mod counters;
 mod logs;
+mod slack;
 mod slots;
 mod windows;
 
@@ -34,6 +35,7 @@ fn fence() -> Fence {
         epoch_began: at(0),
         missing: Missing::Full,
         closed_before: StoreMs(0),
+        replicated: false,
     }
 }
 
@@ -67,6 +69,7 @@ fn rule(algorithm: Algorithm, limit: u64, part: Part) -> Rule {
         by_plan: false,
         fill_ms: 0,
         part,
+        slack: Slack::Nothing,
     }
 }
 

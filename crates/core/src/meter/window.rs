@@ -23,7 +23,8 @@ impl Settled<'_> {
             _ => 0,
         };
         let (_, end) = period.bounds(self.label);
-        self.closed = end <= fence.closed_before || (stored.is_none() && !self.inside);
+        self.closed = !self.rule.is_lenient()
+            && (end <= fence.closed_before || (stored.is_none() && !self.inside));
         if !self.closed {
             self.of = self
                 .rule

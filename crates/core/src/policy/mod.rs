@@ -117,9 +117,9 @@ pub enum Mode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tolerance {
     NeverOver,
-    /// Not supported yet: `parse` refuses it.
+    /// A region refuses only when the usage that it knows of has used up the limit.
     NeverUnder,
-    /// Over by at most so many millionths of the limit. Not supported yet: `parse` refuses it.
+    /// Over by at most so many millionths of the limit.
     Over {
         ppm: u32,
     },
@@ -191,6 +191,23 @@ impl Policy {
     /// are dealt by.
     pub fn base_ppb(&self, region: &Region) -> u64 {
         self.base_of(PPB, region)
+    }
+
+    /// A region's part of what a window of `limit` may be over by, in whole units: equal parts of it, whatever the
+    /// weights. A larger limit never has a smaller part.
+    pub fn overdraft_units(&self, limit: u64, ppm: u32, region: &Region) -> u64 {
+        let over = u128::from(limit) * u128::from(ppm) / u128::from(PPM);
+        let over = u64::try_from(over).expect("no more than the limit");
+        self.equal_part(over, region)
+    }
+
+    /// The same of rates and sliding windows, in parts per billion of the budget.
+    pub fn overdraft_ppb(&self, ppm: u32, region: &Region) -> u64 {
+        self.equal_part(u64::from(ppm) * (PPB / PPM), region)
+    }
+
+    fn equal_part(&self, total: u64, region: &Region) -> u64 {
+        part_of(total, self.weights.keys().map(|r| (r, 1)), region)
     }
 
     fn base_of(&self, total: u64, region: &Region) -> u64 {

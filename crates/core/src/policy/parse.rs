@@ -11,7 +11,9 @@ mod subject;
 mod tests;
 mod tiers;
 
-use self::budget::{Bounds, KINDS, read_algorithm, read_limits, warn_of_few_units};
+use self::budget::{
+    Bounds, KINDS, read_algorithm, read_limits, warn_of_few_units, warn_of_tolerance,
+};
 use self::classes::{read_classes, read_pool};
 use self::promise::{read_mode, read_on_store_failure, read_tolerance, read_weights};
 use self::subject::{read_key, read_match, read_new_subjects, read_sensitive};
@@ -187,7 +189,7 @@ fn read_policy(
     let classes = read_classes(table);
     let pool = read_pool(table, kind, key.as_deref());
     let mode = read_mode(table, kind, regions);
-    let tolerance = read_tolerance(table);
+    let tolerance = read_tolerance(table, kind);
     let on_store_failure = read_on_store_failure(table, tolerance);
     let weights = read_weights(table, kind, regions);
     let usage_ms = match table.get("usage") {
@@ -222,6 +224,7 @@ fn read_policy(
     };
     policy.fill_ms = policy.longest_fill_ms();
     warnings.extend(warn_of_few_units(table, &policy));
+    warnings.extend(warn_of_tolerance(table, &policy));
     Some(policy)
 }
 

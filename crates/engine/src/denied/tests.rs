@@ -30,6 +30,7 @@ fn refusal(cache: &DeniedCache, policy: &Arc<Policy>, key: &Key) -> Refusal {
             now: StoreMs(1_000),
             fits: false,
             crowded: false,
+            overdrawn: 0,
             reading: Reading::Window {
                 label: 7,
                 used: 58,

@@ -1,6 +1,6 @@
 //! The `[store]` table. Its URL may hold a password, so no message repeats it.
 
-use super::{OnEmpty, StoreConfig, StoreUrl, has_host_and_port, read_duration};
+use super::{OnEmpty, Replicas, Stated, StoreConfig, StoreUrl, has_host_and_port, read_duration};
 use apportion_core::StoreMs;
 use apportion_core::policy::source::{Field, Table, did_you_mean, quote};
 use axum::http::Uri;
@@ -8,6 +8,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 const TIMEOUT_MS: RangeInclusive<u64> = 1..=10_000;
+const REPLICAS: RangeInclusive<u64> = 0..=8;
+const MAX_LAG_MS: RangeInclusive<u64> = 1_000..=60_000;
 
 pub(super) fn read_store(
     root: &Table<'_>,
@@ -17,7 +19,14 @@ pub(super) fn read_store(
     let store = root
         .required("store", "a [store] table with url")?
         .table("a table with url")?;
-    store.only(&["url", "timeout", "on_empty"]);
+    store.only(&[
+        "url",
+        "timeout",
+        "on_empty",
+        "replicas",
+        "replica_max_lag",
+        "stated",
+    ]);
     let url = read_store_url(&store);
     let timeout = read_duration(&store, "timeout", TIMEOUT_MS, StoreConfig::DEFAULT_TIMEOUT);
     let on_empty = match (store.get("on_empty"), &url) {
@@ -40,10 +49,94 @@ pub(super) fn read_store(
         }
         (None, _) => Some(OnEmpty::Ask),
     };
+    let replicas = read_replicas(&store, url.as_ref());
     Some(StoreConfig {
         url: url?,
         timeout: timeout?,
         on_empty: on_empty?,
+        replicas: replicas?,
+    })
+}
+
+fn read_replicas(store: &Table<'_>, url: Option<&StoreUrl>) -> Option<Replicas> {
+    let count = match store.get("replicas") {
+        Some(field) => field.integer(REPLICAS).and_then(|n| n.try_into().ok()),
+        None => Some(0),
+    };
+    let default = StoreConfig::DEFAULT_REPLICA_MAX_LAG;
+    let max_lag = read_duration(store, "replica_max_lag", MAX_LAG_MS, default);
+    let stated = read_stated(store);
+    let (count, max_lag, stated) = (count?, max_lag?, stated?);
+    if let Some(field) = store.get("replica_max_lag")
+        && !max_lag.as_millis().is_multiple_of(1_000)
+    {
+        field.wrong(
+            "Redis counts lags in whole seconds",
+            "whole seconds, such as \"10s\"",
+        );
+        return None;
+    }
+    for (name, is_said) in [
+        ("replicas", count > 0),
+        ("stated", stated != Stated::default()),
+    ] {
+        if let (Some(StoreUrl::Memory), true, Some(field)) = (url, is_said, store.get(name)) {
+            field.wrong(
+                "an embedded store is no Redis",
+                "this for a redis:// store alone",
+            );
+            return None;
+        }
+    }
+    Some(Replicas {
+        count,
+        max_lag,
+        stated,
+    })
+}
+
+/// What isn't said is asked of the server.
+fn read_stated(store: &Table<'_>) -> Option<Stated> {
+    const NAMES: [&str; 3] = [
+        "maxmemory_policy",
+        "min_replicas_to_write",
+        "min_replicas_max_lag",
+    ];
+    const EXPECTED: &str =
+        "a table with maxmemory_policy, min_replicas_to_write or min_replicas_max_lag";
+    let Some(field) = store.get("stated") else {
+        return Some(Stated::default());
+    };
+    let table = field.table(EXPECTED)?;
+    table.only(&NAMES);
+    let [policy, least, lag] = NAMES.map(|name| table.get(name));
+    let policy = match policy {
+        Some(field) => {
+            const NOEVICTION: &str = "\"noeviction\"";
+            Some(field.choice(&[("noeviction", "noeviction".to_owned())], NOEVICTION)?)
+        }
+        None => None,
+    };
+    let least = match least {
+        Some(field) => Some(field.integer(REPLICAS)?),
+        None => None,
+    };
+    let lag = match lag {
+        Some(_) => {
+            let default = StoreConfig::DEFAULT_REPLICA_MAX_LAG;
+            Some(read_duration(
+                &table,
+                "min_replicas_max_lag",
+                MAX_LAG_MS,
+                default,
+            )?)
+        }
+        None => None,
+    };
+    Some(Stated {
+        maxmemory_policy: policy,
+        min_replicas_to_write: least.and_then(|n| n.try_into().ok()),
+        min_replicas_max_lag: lag,
     })
 }
 

@@ -138,6 +138,10 @@ fn a_regions_file_is_read_with_the_policies_beside_it() {
                 url: StoreUrl::Redis("redis://127.0.0.1:6379".into()),
                 timeout: Duration::from_millis(5),
                 on_empty: OnEmpty::Ask,
+                replicas: Replicas {
+                    max_lag: Duration::from_secs(10),
+                    ..Replicas::default()
+                },
             },
             sync: SyncConfig {
                 interval: Duration::from_secs(2),
@@ -170,6 +174,45 @@ fn every_field_can_be_said() {
     assert_eq!(config.store.on_empty, OnEmpty::Lost);
     assert_eq!(config.sync.interval, Duration::from_millis(100));
     assert_eq!(config.sync.loan_term, Duration::from_millis(200));
+}
+
+#[test]
+fn replicas_are_counted_and_what_a_redis_does_not_say_is_stated() {
+    let said = |more: &str| {
+        let url = "url = \"redis://127.0.0.1:6379\"";
+        load(&changed(url, &format!("{url}\n{more}")))
+    };
+    let config = said(
+        "replicas = 2\nreplica_max_lag = \"4s\"\nstated = { maxmemory_policy = \"noeviction\", \
+         min_replicas_to_write = 2, min_replicas_max_lag = \"3s\" }",
+    );
+    assert_eq!(
+        config.unwrap().store.replicas,
+        Replicas {
+            count: 2,
+            max_lag: Duration::from_secs(4),
+            stated: Stated {
+                maxmemory_policy: Some("noeviction".into()),
+                min_replicas_to_write: Some(2),
+                min_replicas_max_lag: Some(Duration::from_secs(3)),
+            },
+        }
+    );
+    for (more, expected) in [
+        ("replicas = 9", "store.replicas: 9 is too large"),
+        ("replica_max_lag = \"1500ms\"", "whole seconds"),
+        ("replica_max_lag = \"2m\"", "store.replica_max_lag"),
+        (
+            "stated = { maxmemory_policy = \"allkeys-lru\" }",
+            "expected \"noeviction\"",
+        ),
+        ("stated = { min_replicas = 1 }", "unknown key"),
+    ] {
+        let errors = said(more).unwrap_err();
+        assert!(errors.contains(expected), "{more}: {errors}");
+    }
+    let memory = changed("redis://127.0.0.1:6379\"", "memory:\"\nreplicas = 1");
+    assert!(load(&memory).unwrap_err().contains("no Redis"));
 }
 
 #[test]
@@ -256,7 +299,7 @@ fn an_unknown_key_is_an_error_that_names_its_line() {
         &[
             "4: sink: unknown key, did you mean \"sync\"?; expected one of region, policies, listen, store, sync, keys, peers",
             "6: listen.https: unknown key, did you mean \"http\"?; expected one of grpc, http, sync",
-            "12: store.timeuot: unknown key, did you mean \"timeout\"?; expected one of url, timeout, on_empty",
+            "12: store.timeuot: unknown key, did you mean \"timeout\"?; expected one of url, timeout, on_empty, replicas, replica_max_lag, stated",
             "22: peers[1].weight: unknown key; expected one of region, sync",
         ],
     );

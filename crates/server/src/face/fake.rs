@@ -4,6 +4,7 @@ use super::Limiter;
 use crate::node::{Counts, PeerStatus, PeriodUsage, ReadError, RegionShare, Status};
 use apportion_core::{Epoch, Key, Life, Policy, PolicySet, Region, StoreMs};
 use apportion_engine::{CheckError, CheckRequest, DecidedBy, Decision, LimitReport, Outcome};
+use apportion_sync::{CloseError, ClosingStatus, OpenError, Opened, Progress};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,6 +53,7 @@ struct Inner {
     ready: AtomicBool,
     store_ok: AtomicBool,
     delay: Mutex<Duration>,
+    closed: Mutex<Option<ClosingStatus>>,
 }
 
 type Answer = Box<dyn Fn(&Fake) -> Result<Decision, CheckError> + Send>;
@@ -74,6 +76,7 @@ impl Fake {
             ready: AtomicBool::new(true),
             store_ok: AtomicBool::new(true),
             delay: Mutex::default(),
+            closed: Mutex::default(),
         }))
     }
 
@@ -92,6 +95,17 @@ impl Fake {
 
     pub(crate) fn set_ready(&self, ready: bool) {
         self.0.ready.store(ready, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_closed(&self, progress: Option<Progress>) {
+        let closed = progress.map(|progress| ClosingStatus {
+            life: Life::from_random(1),
+            number: 1,
+            progress,
+            unconfirmed: vec![Region::new("eu-west")],
+            closing_peers: Vec::new(),
+        });
+        *self.0.closed.lock().expect("no test panics in here") = closed;
     }
 
     pub(crate) fn lose_store(&self) {
@@ -124,6 +138,7 @@ impl Fake {
             retry_after_ms: if refused { 1200 } else { 0 },
             decided_by: DecidedBy::Store,
             crowded: false,
+            overdrawn: 0,
         }
     }
 
@@ -284,6 +299,12 @@ impl Limiter for Fake {
             epoch: Epoch(0),
             standing: "first",
             store_ok: self.0.store_ok.load(Ordering::Relaxed),
+            closed: self
+                .0
+                .closed
+                .lock()
+                .expect("no test panics in here")
+                .clone(),
             peers: BTreeMap::from([
                 (Region::new("eu-west"), west),
                 (Region::new("ap-south"), south),
@@ -293,5 +314,25 @@ impl Limiter for Fake {
 
     fn ready(&self) -> bool {
         self.0.ready.load(Ordering::Relaxed)
+    }
+
+    async fn close(&self) -> Result<(), CloseError> {
+        if !self.0.store_ok.load(Ordering::Relaxed) {
+            return Err(CloseError::Unconfirmed(vec![Region::new("eu-west")]));
+        }
+        self.set_closed(Some(Progress::Closed));
+        Ok(())
+    }
+
+    async fn open(&self, as_lost: bool) -> Result<Opened, OpenError> {
+        if !self.0.store_ok.load(Ordering::Relaxed) && !as_lost {
+            self.set_closed(Some(Progress::Opening));
+            return Err(OpenError::Unconfirmed(vec![Region::new("eu-west")]));
+        }
+        self.set_closed(None);
+        Ok(Opened {
+            life: Life::from_random(1),
+            lost: as_lost,
+        })
     }
 }

@@ -8,6 +8,7 @@ pub mod headers;
 mod problem;
 mod query;
 mod read;
+mod region;
 mod usage;
 
 use crate::errors::Failure;
@@ -29,6 +30,8 @@ pub(crate) fn router<L: Limiter>(face: Face<L>) -> Router {
         .route("/v1/shares", get(read::shares::<L>))
         .route("/v1/status", get(read::status::<L>))
         .route("/v1/policies", get(read::policies::<L>))
+        .route("/v1/region/close", post(region::close::<L>))
+        .route("/v1/region/open", post(region::open::<L>))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz::<L>))
         .route("/metrics", get(render_metrics))
@@ -44,6 +47,11 @@ async fn livez() -> &'static str {
 async fn readyz<L: Limiter>(State(face): State<Face<L>>) -> (StatusCode, &'static str) {
     if face.ready() {
         (StatusCode::OK, "ok\n")
+    } else if face.limiter.status().closed.is_some() {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not ready: the region is closed for a restart of its store\n",
+        )
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
     }

@@ -53,6 +53,9 @@ impl IntoResponse for Failure {
                 problem.region = Some(region.as_str());
                 problem.outcome_unknown = Some(*outcome_unknown);
             }
+            Self::RegionClosed { region, .. }
+            | Self::NotClosed { region, .. }
+            | Self::NotOpen { region, .. } => problem.region = Some(region.as_str()),
             _ => {}
         }
         respond(kind.status, &problem)

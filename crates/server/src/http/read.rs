@@ -42,6 +42,7 @@ struct StatusView<'a> {
     life: Option<String>,
     epoch: u32,
     standing: &'a str,
+    closed: bool,
     store: StoreView,
     peers: BTreeMap<&'a Region, PeerView>,
     policies: Vec<PolicyName<'a>>,
@@ -170,7 +171,7 @@ pub(super) async fn shares<L: Limiter>(
         .limiter
         .shares(&policy, &key)
         .await
-        .map_err(|error| Failure::of_read(&error, face.limiter.region()))?;
+        .map_err(|error| face.explained(Failure::of_read(&error, face.limiter.region())))?;
     Ok(Json(Shares {
         policy: &policy.name,
         key: values,
@@ -191,6 +192,7 @@ pub(super) async fn status<L: Limiter>(State(face): State<Face<L>>) -> Response 
         epoch,
         standing,
         store_ok,
+        closed,
         peers,
     } = face.limiter.status();
     Json(StatusView {
@@ -199,6 +201,7 @@ pub(super) async fn status<L: Limiter>(State(face): State<Face<L>>) -> Response 
         life: life.map(|life| life.to_string()),
         epoch: epoch.0,
         standing,
+        closed: closed.is_some(),
         store: StoreView {
             ok: store_ok,
             breaker: None,

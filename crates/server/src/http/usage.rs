@@ -68,7 +68,7 @@ pub(super) async fn usage<L: Limiter>(
     let policy = parameters.policy(&policies)?;
     let (from, to) = parameters.span()?;
     let limiter = &face.limiter;
-    let failed = |error| Failure::of_read(&error, limiter.region());
+    let failed = |error| face.explained(Failure::of_read(&error, limiter.region()));
 
     match parameters.subject(&policy, &policies.subject_hash)? {
         Subject::One { values, key } => {

@@ -138,6 +138,7 @@ async fn status_and_policies_are_answered_as_documented() {
         status,
         serde_json::json!({
             "region": "us-east", "ready": true, "life": "AAAAAAAB", "epoch": 0, "standing": "first",
+            "closed": false,
             "store": {"ok": true, "breaker": null},
             "peers": {
                 "ap-south": {"reachable": false, "lag_ms": null},
@@ -190,4 +191,54 @@ async fn readiness_follows_the_node_and_liveness_does_not() {
     assert_eq!(faces.get("/livez").await.status, 200);
     fake.set_ready(true);
     assert_eq!(faces.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_closed_region_says_so_everywhere() {
+    let fake = Fake::new().answering(|fake| Err(fake.unavailable(false)));
+    let faces = Faces::start(&fake).await;
+    let close = || faces.send("POST", "/v1/region/close", b"");
+    assert_eq!(close().await.body, r#"{"region":"us-east","closed":true}"#);
+    let closed = faces.check(r#"{"attributes":{}}"#).await;
+    closed.problem(503, "STORE_UNAVAILABLE", None);
+    assert_eq!(
+        closed.json()["detail"],
+        "region us-east is closed for a restart of its store"
+    );
+    fake.set_ready(false);
+    let ready = faces.get("/readyz").await;
+    assert_eq!(ready.status, 503);
+    assert_eq!(
+        ready.body,
+        "not ready: the region is closed for a restart of its store\n"
+    );
+    assert_eq!(faces.get("/v1/status").await.json()["closed"], true);
+
+    let open = |body: &'static [u8]| faces.send("POST", "/v1/region/open", body);
+    fake.lose_store();
+    let waits = open(b"{}").await;
+    waits.problem(503, "STORE_UNAVAILABLE", None);
+    assert_eq!(
+        waits.json()["detail"],
+        "region us-east is still closed: eu-west must strike off the nonce first, and can't be reached"
+    );
+    assert_eq!(
+        faces.get("/v1/usage?policy=api").await.json()["detail"],
+        "region us-east is closed for a restart of its store, and waits for eu-west to confirm it"
+    );
+    let lost = open(br#"{"as_lost":true}"#).await;
+    assert_eq!(
+        lost.body,
+        r#"{"region":"us-east","closed":false,"life":"AAAAAAAB","lost":true}"#
+    );
+    assert_eq!(faces.get("/v1/status").await.json()["closed"], false);
+    let refused = close().await;
+    refused.problem(409, "NOT_CLOSED", None);
+    assert_eq!(
+        refused.json()["detail"],
+        "region us-east isn't closed: not confirmed by eu-west: they have to know before the store is stopped"
+    );
+    open(br#"{"lost":true}"#)
+        .await
+        .problem(400, "INVALID_REQUEST", Some("body"));
 }

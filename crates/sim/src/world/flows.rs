@@ -233,8 +233,7 @@ impl World {
             _ => policy.limits.limit,
         };
         let share = |world: &mut Self, shop: usize| {
-            let node = shop * world.setup.nodes;
-            let of = world.in_force(node, &policy, &key).unwrap_or(0);
+            let of = world.in_force(shop, 0, &policy, &key).unwrap_or(0);
             (u128::from(of) * 1_000_000_000 / u128::from(whole)) as u64
         };
         let shares_ppb = (0..self.shops.len()).map(|shop| share(self, shop));
@@ -272,11 +271,11 @@ impl World {
                 self.shops[shop].memory = Memory::new(&fingerprint);
             }
             Fault::RollBack(shop, _) if !begins => {
-                self.shops[shop].snapshot = Some((self.shops[shop].memory.clone(), self.now));
+                self.shops[shop].snapshot = Some(self.shops[shop].memory.clone());
             }
             Fault::RollBack(shop, _) => {
                 let fingerprint = self.another_process(shop);
-                if let Some((memory, _)) = self.shops[shop].snapshot.take() {
+                if let Some(memory) = self.shops[shop].snapshot.take() {
                     self.shops[shop].memory = memory.restarted(&fingerprint);
                 }
             }
@@ -287,9 +286,7 @@ impl World {
             }
             Fault::Crash(region) => {
                 for node in region * self.setup.nodes..(region + 1) * self.setup.nodes {
-                    self.nodes[node].machine = None;
-                    self.nodes[node].regime = None;
-                    self.nodes[node].generation += 1;
+                    self.stop(node);
                     self.at(until_ms, Event::Restart { node });
                 }
             }

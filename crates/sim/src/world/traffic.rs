@@ -1,6 +1,8 @@
 //! Who asks for what, where and when, and what a node does about it.
 
 use super::*;
+use apportion_core::fence::HOLD_MAX_MS;
+use apportion_core::policy::Tolerance;
 
 impl World {
     pub(super) fn request(&mut self) {
@@ -10,6 +12,9 @@ impl World {
         let gap = 1_000 / self.requests_per_s.max(1);
         let at = self.now + self.rng.random_range(0..=gap * 2);
         self.at(at, Event::Request);
+        if self.now < self.lull_until {
+            return;
+        }
         if self.rng.random_ratio(1, 300) {
             let which = self.rng.random_range(0..=self.setup.regions);
             self.busy = (which < self.setup.regions).then_some(which);
@@ -52,7 +57,8 @@ impl World {
         let limits = self.plans.at(&policy, &key, here, self.now);
         let is_bucket = policy.algorithm.is_bucket();
         let mode = if self.rng.random_ratio(1, 10) {
-            Mode::Hold { ttl_ms: 2_000 }
+            let ttl_ms = self.rng.random_range(500..HOLD_MAX_MS);
+            Mode::Hold { ttl_ms }
         } else {
             Mode::Charge
         };
@@ -77,12 +83,7 @@ impl World {
             remember: None,
         };
         // A node may stand still between its thought and its call.
-        let late = if self.faulty() && self.rng.random_ratio(5, 1000) {
-            self.rng.random_range(0..15_000)
-        } else {
-            0
-        };
-        let at = self.now + self.rng.random_range(0..4) + late;
+        let at = self.now + self.rng.random_range(0..4) + self.lateness();
         self.at(
             at,
             Event::Decided {
@@ -106,7 +107,18 @@ impl World {
         let shop = self.shop_of(node);
         let now = self.store_now(shop);
         let charge = decide.charges[0].clone();
+        let life = decide.fence.record.life;
+        let hold_ms = match decide.mode {
+            Mode::Hold { ttl_ms } => ttl_ms,
+            Mode::Peek | Mode::Charge | Mode::Note => 0,
+        };
+        let (id, mode) = (decide.id, decide.mode);
         let generation = self.nodes[node].generation;
+        let is_lost = self.times_out();
+        if is_lost && self.rng.random_ratio(1, 2) {
+            self.outcome.undecided += 1;
+            return Ok(());
+        }
         match self.shops[shop].memory.apply(now, Op::Decide(decide)) {
             Ok(Reply::Decided(decided)) => {
                 let reading = decided.answers[0].reading;
@@ -115,7 +127,28 @@ impl World {
                     Reading::Bucket { .. } | Reading::Units { .. } => None,
                 };
                 self.note_asked(shop, &charge, decided.admitted);
+                let seen = Seen {
+                    policy,
+                    key: &charge.key,
+                    label,
+                    life,
+                    shop,
+                    units: charge.units,
+                    at_ms: self.now,
+                    hold_ms,
+                };
+                self.knowing.overdrawn += decided.answers[0].overdrawn / charge.rule.unit();
+                if !decided.admitted && self.outcome.steps == 0 {
+                    self.knowing.refuse(&seen)?;
+                }
                 if decided.admitted {
+                    let scripted = self
+                        .setup
+                        .stated
+                        .as_ref()
+                        .is_some_and(|s| !s.faults.is_empty());
+                    let well = self.setup.faults.is_none() && !scripted;
+                    self.knowing.admit(&seen, well)?;
                     self.outcome.admitted += charge.units;
                     let flipped = self.is_flipped();
                     let sums = &mut self.outcome.by_region[shop];
@@ -124,16 +157,37 @@ impl World {
                         .map(|shop| self.store_now(shop))
                         .collect();
                     let admission = Admission {
-                        policy,
-                        key: &charge.key,
+                        policy: Arc::clone(policy),
+                        key: charge.key.clone(),
                         label,
                         units: charge.units,
                         at_ms: self.now,
                         shop,
-                        clocks: &clocks,
+                        clocks,
                     };
+                    self.tell(|_| {
+                        let (key, units) = (charge.key.as_str(), charge.units);
+                        format!("region {shop} admits {units} of {key}, {mode:?}: {reading:?}")
+                    });
                     self.audit.admit(&admission, &self.plans)?;
-                } else {
+                    // What never-under knows from outside is of holds that run out.
+                    let is_looked_at = policy.tolerance == Tolerance::NeverUnder;
+                    if let Mode::Hold { .. } = mode
+                        && !is_lost
+                        && !is_looked_at
+                    {
+                        let hold = Held {
+                            id,
+                            laid_at: decided.now,
+                            release: self.rng.random_ratio(1, 2),
+                            charge,
+                            admission,
+                        };
+                        let at = self.now + self.rng.random_range(0..HOLD_MAX_MS);
+                        let hold = Box::new(hold);
+                        self.at(at, Event::EndHold { node, hold });
+                    }
+                } else if !is_lost {
                     let pressure = Pressure {
                         policy: Arc::clone(policy),
                         key: charge.key,
@@ -155,5 +209,31 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The node settles what it held, if it still can.
+    pub(super) fn end_hold(&mut self, node: usize, hold: Held) {
+        let shop = self.shop_of(node);
+        let now = self.store_now(shop);
+        let n = &self.nodes[node];
+        let Some(regime) = n.regime.as_ref().filter(|_| n.paused_until <= self.now) else {
+            return;
+        };
+        let end = EndHolds {
+            fence: regime.fence(),
+            partition: hold.charge.key.partition(),
+            id: hold.id,
+            laid_at: hold.laid_at,
+            release: hold.release,
+            charges: vec![hold.charge],
+        };
+        let ended = self.shops[shop].memory.apply(now, Op::EndHolds(end));
+        if hold.release && ended == Ok(Reply::Ended(vec![true])) {
+            self.audit.put_back(&hold.admission);
+            self.tell(|_| {
+                let Admission { key, units, .. } = &hold.admission;
+                format!("region {shop} puts back {units} of {}", key.as_str())
+            });
+        }
     }
 }

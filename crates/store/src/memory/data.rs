@@ -2,7 +2,9 @@
 
 use super::expiring::Expiring;
 use crate::op::*;
-use apportion_core::meter::{MEMBER_IDLE_MS, Meter, Pool, Terms};
+use apportion_core::meter::{Beside, MEMBER_IDLE_MS, Meter, Pool, Terms};
+use apportion_core::planted::{self, Bug};
+use apportion_core::tally::Tally;
 use apportion_core::usage::Counts;
 use apportion_core::{Actor, Key, StoreMs};
 use std::collections::{BTreeMap, HashMap};
@@ -10,32 +12,49 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
     meters: Expiring<MeterId, Meter>,
+    overdrafts: Expiring<MeterId, Meter>,
+    known: Expiring<MeterId, Meter>,
     pools: Expiring<MeterId, Pool>,
     traded: Expiring<MeterId, Traded>,
     usage: Expiring<(Key, StoreMs), Slots>,
-    /// Changed slots by the number of the change.
-    feed: BTreeMap<u64, FeedKey>,
-    positions: HashMap<FeedKey, u64>,
+    tallies: Expiring<MeterId, Tallies>,
+    /// What changed, by the number of the change.
+    feed: BTreeMap<u64, Changed>,
+    positions: HashMap<Changed, u64>,
     seq: u64,
     acks: HashMap<String, u64>,
 }
 
 type Slots = BTreeMap<Option<Actor>, Counts>;
-type FeedKey = (Key, StoreMs, Option<Actor>);
+type Tallies = BTreeMap<Option<Actor>, Tally>;
+
+/// A usage slot or a tally.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Changed {
+    Usage(Key, StoreMs, Option<Actor>),
+    Tally(MeterId, Option<Actor>),
+}
 
 impl Data {
     pub(super) fn expire(&mut self, now: StoreMs) {
         self.meters.expire(now);
+        self.overdrafts.expire(now);
+        self.known.expire(now);
         self.pools.expire(now);
         self.traded.expire(now);
         for ((key, start), slots) in self.usage.expire(now) {
             for actor in slots.into_keys() {
-                self.forget_change(&(key.clone(), start, actor));
+                self.forget_change(&Changed::Usage(key.clone(), start, actor));
+            }
+        }
+        for (id, tallies) in self.tallies.expire(now) {
+            for actor in tallies.into_keys() {
+                self.forget_change(&Changed::Tally(id.clone(), actor));
             }
         }
     }
 
-    fn forget_change(&mut self, key: &FeedKey) {
+    fn forget_change(&mut self, key: &Changed) {
         if let Some(seq) = self.positions.remove(key) {
             self.feed.remove(&seq);
         }
@@ -57,11 +76,52 @@ impl Data {
         now: StoreMs,
         ttl_ms: Option<u64>,
     ) {
-        let deadline = match (ttl_ms, self.meters.deadline(&id)) {
-            (None, Some(at)) => at,
-            (ttl_ms, _) => now.plus(ttl_ms.unwrap_or(0).max(1)),
-        };
-        self.meters.put(id, meter, deadline);
+        put(&mut self.meters, id, meter, now, ttl_ms);
+    }
+
+    /// What stands beside a meter that may go over.
+    pub(super) fn beside(&self, id: &MeterId) -> Beside<Option<&Meter>> {
+        Beside {
+            overdraft: self.overdrafts.get(id),
+            known: self.known.get(id),
+        }
+    }
+
+    pub(super) fn put_overdraft(
+        &mut self,
+        id: MeterId,
+        meter: Meter,
+        now: StoreMs,
+        ttl_ms: Option<u64>,
+    ) {
+        put(&mut self.overdrafts, id, meter, now, ttl_ms);
+    }
+
+    pub(super) fn put_known(
+        &mut self,
+        id: MeterId,
+        meter: Meter,
+        now: StoreMs,
+        ttl_ms: Option<u64>,
+    ) {
+        put(&mut self.known, id, meter, now, ttl_ms);
+    }
+
+    pub(super) fn tally(&self, id: &MeterId, actor: &Option<Actor>) -> Option<Tally> {
+        self.tallies.get(id)?.get(actor).copied()
+    }
+
+    pub(super) fn put_tally(
+        &mut self,
+        id: &MeterId,
+        actor: Option<Actor>,
+        tally: Tally,
+        deadline: StoreMs,
+    ) {
+        let mut tallies = self.tallies.get(id).cloned().unwrap_or_default();
+        tallies.insert(actor.clone(), tally);
+        self.tallies.put(id.clone(), tallies, deadline);
+        self.note_change(Changed::Tally(id.clone(), actor));
     }
 
     pub(super) fn pool(&self, id: &MeterId) -> Pool {
@@ -80,7 +140,15 @@ impl Data {
     }
 
     pub(super) fn terms(&self, id: &MeterId) -> Option<Terms> {
-        self.traded.get(id).and_then(|t| t.terms.clone())
+        let terms = self.traded.get(id).and_then(|t| t.terms.clone());
+        if planted::is_on(Bug::CrossWindow) && terms.is_none() {
+            let before = MeterId {
+                key: id.key.clone(),
+                label: id.label.map(|label| label.saturating_sub(1)),
+            };
+            return self.traded.get(&before).and_then(|t| t.terms.clone());
+        }
+        terms
     }
 
     pub(super) fn version(&self, id: &MeterId) -> u64 {
@@ -143,16 +211,19 @@ impl Data {
     ) {
         let slot = self.slot(key, start, keep_until, None);
         *slot = slot.plus(more);
-        self.note_change((key.clone(), start, None));
+        self.note_change(Changed::Usage(key.clone(), start, None));
     }
 
     pub(super) fn merge(&mut self, slot: UsageSlot) {
         let actor = Some(slot.slot.actor);
         let held = self.slot(&slot.key, slot.period, slot.keep_until, actor.clone());
-        let merged = held.max(slot.slot.counts);
+        let merged = match planted::is_on(Bug::UsageAddedUp) {
+            true => held.plus(slot.slot.counts),
+            false => held.max(slot.slot.counts),
+        };
         if merged != *held {
             *held = merged;
-            self.note_change((slot.key, slot.period, actor));
+            self.note_change(Changed::Usage(slot.key, slot.period, actor));
         }
     }
 
@@ -171,7 +242,7 @@ impl Data {
         slots.entry(actor).or_default()
     }
 
-    fn note_change(&mut self, key: FeedKey) {
+    fn note_change(&mut self, key: Changed) {
         self.forget_change(&key);
         self.seq += 1;
         self.feed.insert(self.seq, key.clone());
@@ -186,36 +257,63 @@ impl Data {
     pub(super) fn feed(&self, now: StoreMs, reader: &str, limit: usize) -> FeedPage {
         let acked = self.acks.get(reader).copied().unwrap_or(0);
         let mut changes = self.feed.range(acked + 1..);
-        let page: Vec<(u64, &FeedKey)> = changes
+        let page: Vec<(u64, &Changed)> = changes
             .by_ref()
             .take(limit)
             .map(|(seq, key)| (*seq, key))
             .collect();
         let seq = page.last().map_or(acked, |(seq, _)| *seq);
-        let entry = |(key, period, actor): &FeedKey| {
-            let slots = self.usage.get(&(key.clone(), *period));
-            let counts = slots
-                .and_then(|slots| slots.get(actor))
-                .copied()
-                .unwrap_or_default();
-            FeedEntry {
-                key: key.clone(),
-                period: *period,
-                actor: actor.clone(),
-                counts,
+        let (mut entries, mut tallies) = (Vec::new(), Vec::new());
+        for (_, changed) in page {
+            match changed {
+                Changed::Usage(key, period, actor) => {
+                    let slots = self.usage.get(&(key.clone(), *period));
+                    let counts = slots.and_then(|slots| slots.get(actor));
+                    entries.push(FeedEntry {
+                        key: key.clone(),
+                        period: *period,
+                        actor: actor.clone(),
+                        counts: counts.copied().unwrap_or_default(),
+                    });
+                }
+                Changed::Tally(id, actor) => tallies.push(TallyEntry {
+                    id: id.clone(),
+                    actor: actor.clone(),
+                    tally: self.tally(id, actor).unwrap_or_default(),
+                }),
             }
-        };
-        let entries = page.iter().map(|(_, key)| entry(key)).collect();
+        }
         FeedPage {
             now,
             entries,
+            tallies,
             seq,
             more: changes.next().is_some(),
         }
+    }
+
+    /// Nothing is traded, and nothing was counted.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.feed.is_empty() && self.traded.is_empty()
     }
 
     pub(super) fn ack(&mut self, reader: String, seq: u64) {
         let acked = self.acks.entry(reader).or_default();
         *acked = (*acked).max(seq);
     }
+}
+
+/// Stores a meter for `ttl_ms`; `None` keeps the deadline that it had.
+fn put(
+    to: &mut Expiring<MeterId, Meter>,
+    id: MeterId,
+    meter: Meter,
+    now: StoreMs,
+    ttl_ms: Option<u64>,
+) {
+    let deadline = match (ttl_ms, to.deadline(&id)) {
+        (None, Some(at)) => at,
+        (ttl_ms, _) => now.plus(ttl_ms.unwrap_or(0).max(1)),
+    };
+    to.put(id, meter, deadline);
 }

@@ -1,8 +1,12 @@
+//! What the embedded store does that its twin in Lua is compared with.
+
+mod tolerance;
+
 use super::*;
 use apportion_core::Epoch;
 use apportion_core::Key;
 use apportion_core::fence::{Missing, Span};
-use apportion_core::meter::{Member, Rule};
+use apportion_core::meter::{Member, Rule, Slack};
 use apportion_core::schedule::{MICRO, PPB, Shares};
 use apportion_core::{Algorithm, Limits, Period};
 
@@ -22,6 +26,7 @@ fn fence() -> Fence {
         epoch_began: StoreMs(0),
         missing: Missing::Full,
         closed_before: StoreMs(0),
+        replicated: false,
     }
 }
 
@@ -88,6 +93,7 @@ fn bucket_charge(key: &str, limits: Limits) -> Charge {
             by_plan: false,
             fill_ms: 10_000,
             part: Part::Shares(Shares::constant(PPB)),
+            slack: Slack::Nothing,
         }),
         cost: MICRO,
         units: 1,

@@ -129,7 +129,7 @@ local function ask(i, mode)
     -- What is set later, so that the table has room for it at once.
     m = false, exists = false, stored = false, old = false, epoch = 0, holds = false, traded = false, version = false,
     terms = false, of = 0, flow = false, shares = false, need = 0, fits = false, usage = false, period_ms = 0,
-    start = 0, longest_ms = 0, blocked = false,
+    start = 0, longest_ms = 0, blocked = false, overdrawn = 0,
   }
   local reserve_ppm, period_ms = A[i + 4], A[i + 6]
   i = i + 8
@@ -137,8 +137,15 @@ local function ask(i, mode)
     read_traded(s, suffix)
   end
   local m = settle(s)
-  local available = m.available(s)
+  local available, of = m.available(s), s.of
   local fits = true
+  if rule.over then
+    slack().settle(s)
+    of = slack().of(s)
+  end
+  if (rule.over or rule.lenient) and mode == CHARGE then
+    s.is_told, s.tally = true, read_tally(s, '.')
+  end
   if flags % 4 >= NEWCOMERS then
     local most = A[i + 1]
     s.newcomers = A[i] .. '#' .. floor(now / NEWCOMERS_MS)
@@ -158,14 +165,20 @@ local function ask(i, mode)
     s.pool_place = base .. 'P' .. suffix
     s.pool = settle_pool(read_pool(s.pool_place), A[i], A[i + 1], available, s.of)
     i = i + 2
-    fits = fits and cost <= pool_available(s.pool)
+  end
+  -- What its own rights have for this request, and what there is with the overdraft.
+  s.rights = s.pool and min(available, pool_available(s.pool)) or available
+  s.available = s.rights
+  if rule.over then
+    available = slack().available(s, available)
+    s.available = slack().available(s, s.rights)
   end
   local need = cost
   if cost > 0 then
     if reserve_ppm > 0 then
-      need = cost + ceil(s.of * reserve_ppm / 1000000)
+      need = cost + ceil(of * reserve_ppm / 1000000)
     end
-    fits = fits and need <= available and (mode ~= HOLD or can_hold(s))
+    fits = fits and need <= available and cost <= s.available and (mode ~= HOLD or can_hold(s))
   else
     fits = true
   end
@@ -190,7 +203,7 @@ local function count(s, mode, charged)
     end
   end
   local part_of = s.rule.part
-  if attempts > 0 and (s.version or refused > 0) and part_of ~= NOTHING and part_of ~= WHOLE then
+  if attempts > 0 and (s.version or refused > 0 or s.overdrawn > 0) and part_of ~= NOTHING and part_of ~= WHOLE then
     call('HINCRBY', s.traded, 'n', attempts)
     if not s.version or s.version == 0 then
       expire(s.traded, now + ATTEMPTS_TTL_MS)
@@ -210,6 +223,11 @@ local function decide(i)
   if not ours then
     out[n + 1], out[n + 2] = FENCED, found
     n = n + 2
+    return
+  end
+  if not decides then
+    n = n + 1
+    out[n] = OUTSIDE
     return
   end
   purge_rest()
@@ -250,15 +268,22 @@ local function decide(i)
     local m, pool = s.m, s.pool
     local charged = admitted and consumes and s.fits and s.cost > 0
     if charged then
-      charge(s, s.cost, id, hold_ms)
+      local within = min(s.cost, s.rights)
+      if within > 0 then
+        charge(s, within, id, hold_ms)
+      end
       if pool then
-        pool.tokens = pool.tokens - s.cost
+        pool.tokens = pool.tokens - within
         local own = pool.own
         if own then
-          own.credit = own.credit - min(own.credit, s.cost)
+          own.credit = own.credit - min(own.credit, within)
         end
       end
       write_meter(s)
+      s.overdrawn = s.cost - within
+      if s.overdraft then
+        slack().charge(s, s.overdrawn, id, hold_ms)
+      end
       if s.newcomers and s.is_new then
         call('INCR', s.newcomers)
         expire_rest(s.newcomers, now + 2 * NEWCOMERS_MS)
@@ -269,14 +294,25 @@ local function decide(i)
     end
     local kind = s.rule.kind
     n = n + 1
-    out[n] = kind * 4 + (s.crowded and 2 or 0) + (s.fits and 1 or 0)
+    out[n] = kind * 4 + (s.crowded and 2 or 0) + (s.fits and 1 or 0) + (s.overdrawn > 0 and OVERDRAWN or 0)
     local at = n
     n = m.reading(s, s.need, out, n)
-    if pool and kind == BUCKET then
+    if s.overdraft then
+      local rights = m.available(s)
+      rights = pool and min(rights, pool_available(pool)) or rights
+      slack().put_in(s, out, at, slack().available(s, rights))
+    elseif pool and kind == BUCKET then
       out[at + 1] = min(out[at + 1], pool_available(pool))
+    end
+    if s.overdrawn > 0 then
+      n = n + 1
+      out[n] = s.overdrawn
     end
     if mode ~= PEEK then
       count(s, mode, charged)
+    end
+    if charged and s.is_told and s.units > 0 then
+      count_tally(s, s.tally, s.units)
     end
   end
   if name and admitted then

@@ -6,12 +6,14 @@ use super::text;
 use crate::StoreError;
 use crate::op::*;
 use ::redis::{ServerErrorKind, Value};
-use apportion_core::{Key, StoreMs};
+use apportion_core::fence::Fence;
+use apportion_core::{Key, Partition, StoreMs};
 
 /// How many answers an operation has.
 pub(super) fn answers(op: &Op) -> usize {
     match op {
         Op::Look => 5,
+        Op::Sweep { .. } => 256,
         _ => 1,
     }
 }
@@ -20,6 +22,9 @@ pub(super) fn answers(op: &Op) -> usize {
 pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Reply, StoreError> {
     if let Op::Look = op {
         return looked(names, executed(answers)?);
+    }
+    if let Op::Sweep { fence, readers, .. } = op {
+        return swept(fence, readers.len(), names, answers);
     }
     let [answer] = answers else {
         return Err(unreadable("one answer"));
@@ -45,13 +50,12 @@ pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Rep
         )),
         Op::Read { ids, .. } => snapshots(op, names, ids, row),
         Op::Swap(_) => Ok(Reply::Swapped(number(row.next())?)),
-        Op::Traded { .. } => {
-            let set = name_of(op, names, "X", "");
-            let ids = row.map(|member| string(&member).and_then(|m| meter_id(&m)));
-            let ids: Option<Vec<MeterId>> = ids.collect();
-            Ok(Reply::Traded(ids.ok_or_else(|| garbage(&set))?))
-        }
-        Op::Feed { .. } => feed(&name_of(op, names, "F", ""), row),
+        Op::Traded { .. } => traded(&name_of(op, names, "X", ""), row).map(Reply::Traded),
+        Op::Hear { .. } => Ok(Reply::Heard(
+            row.map(|beyond| number(Some(beyond)))
+                .collect::<Result<_, _>>()?,
+        )),
+        Op::Feed { .. } => feed(&name_of(op, names, "F", ""), row).map(Reply::Feed),
         Op::Usage { key, starts, .. } => {
             let now = StoreMs(number(row.next())?);
             let periods = starts.iter().zip(row).map(|(start, slots)| {
@@ -61,7 +65,7 @@ pub(super) fn reply(op: &Op, names: &Names, answers: &mut [Value]) -> Result<Rep
             let periods = periods.collect::<Result<_, _>>()?;
             Ok(Reply::Usage { now, periods })
         }
-        Op::Look | Op::Attach { .. } | Op::Marks { .. } | Op::Decide(_) => {
+        Op::Look | Op::Attach { .. } | Op::Marks { .. } | Op::Decide(_) | Op::Sweep { .. } => {
             Err(unreadable("a script's answer"))
         }
     }
@@ -208,6 +212,27 @@ pub(super) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
+/// What the server says of the processes that it shares its data with.
+fn replication(info: &str) -> Option<Replication> {
+    const NONE: &str = "0000000000000000000000000000000000000000";
+    let lag_ms = |line: &str| {
+        let (name, fields) = line.split_once(':')?;
+        name.strip_prefix("slave")?.parse::<u32>().ok()?;
+        let field = |name: &str| {
+            let mut fields = fields.trim().split(',');
+            fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        let lag_s: u64 = field("lag")?.parse().ok()?;
+        (field("state")? == "online").then_some(lag_s.saturating_mul(1_000))
+    };
+    Some(Replication {
+        is_master: info_field(info, "role")? == "master",
+        was_promoted: info_field(info, "master_replid2").is_some_and(|id| id != NONE),
+        replicas: info_field(info, "connected_slaves")?.parse().ok()?,
+        lags_ms: info.lines().filter_map(lag_ms).collect(),
+    })
+}
+
 fn looked(names: &Names, inner: Vec<Value>) -> Result<Reply, StoreError> {
     let [time, info, state] = <[Value; 3]>::try_from(inner)
         .map_err(|_| StoreError::Rejected("a look has three parts".into()))?;
@@ -223,6 +248,9 @@ fn looked(names: &Names, inner: Vec<Value>) -> Result<Reply, StoreError> {
     let fingerprint = string(&info)
         .and_then(|info| fingerprint(&info))
         .ok_or_else(|| StoreError::Rejected("INFO has no run_id or no master_replid".into()))?;
+    let replication = string(&info).and_then(|info| replication(&info));
+    let replication = replication
+        .ok_or_else(|| StoreError::Rejected("INFO has no readable replication".into()))?;
     let unreadable_state = || garbage(&names.state());
     let Value::Array(fields) = state else {
         return Err(unreadable_state());
@@ -238,6 +266,8 @@ fn looked(names: &Names, inner: Vec<Value>) -> Result<Reply, StoreError> {
     Ok(Reply::Looked(Looked {
         now: StoreMs(now),
         fingerprint,
+        replication,
+        overlap_ms: 0,
         state,
     }))
 }
@@ -319,6 +349,7 @@ fn decided(
         4 => Err(StoreError::Rejected(
             String::from_utf8_lossy(reader.bytes()?).into_owned(),
         )),
+        5 => Err(StoreError::OutOfSpan),
         _ => return None,
     })
 }
@@ -449,32 +480,102 @@ fn traded_of(fields: Value) -> Option<Option<Traded>> {
     }))
 }
 
-fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<Reply, StoreError> {
+/// One answer for each partition: the moment, the traded meters, and a page for each reader.
+fn swept(
+    fence: &Fence,
+    readers: usize,
+    names: &Names,
+    answers: &mut [Value],
+) -> Result<Reply, StoreError> {
+    if answers.len() != 256 {
+        return Err(unreadable("one for each partition"));
+    }
+    let mut swept = Swept {
+        now: StoreMs::MAX,
+        traded: Vec::new(),
+        pages: vec![Vec::new(); readers],
+    };
+    for (partition, answer) in (0..=u8::MAX).map(Partition).zip(answers) {
+        let of_partition = Op::Traded {
+            fence: *fence,
+            partition,
+            limit: 0,
+        };
+        let name = |kind| name_of(&of_partition, names, kind, "");
+        let mut row = script_row(&of_partition, names, std::mem::take(answer))?.into_iter();
+        swept.now = swept.now.min(StoreMs(number(row.next())?));
+        let (ids, feeds) = (rows(row.next())?, row);
+        if feeds.len() != readers {
+            return Err(unreadable("one page for each reader"));
+        }
+        swept.traded.extend(traded(&name("X"), ids.into_iter())?);
+        for (page, pages) in feeds.zip(&mut swept.pages) {
+            let page = feed(&name("F"), rows(Some(page))?.into_iter())?;
+            if !page.is_idle() {
+                pages.push((partition, page));
+            }
+        }
+    }
+    Ok(Reply::Swept(swept))
+}
+
+fn rows(value: Option<Value>) -> Result<Vec<Value>, StoreError> {
+    match value {
+        Some(Value::Array(rows)) => Ok(rows),
+        _ => Err(unreadable("a list")),
+    }
+}
+
+fn traded(set: &str, row: impl Iterator<Item = Value>) -> Result<Vec<MeterId>, StoreError> {
+    let ids = row.map(|member| string(&member).and_then(|m| meter_id(&m)));
+    let ids: Option<Vec<MeterId>> = ids.collect();
+    ids.ok_or_else(|| garbage(set))
+}
+
+fn feed(set: &str, mut row: impl Iterator<Item = Value>) -> Result<FeedPage, StoreError> {
     let now = StoreMs(number(row.next())?);
     let seq = number(row.next())?;
     let more = flag(row.next())?;
-    let mut entries = Vec::new();
+    let (mut entries, mut tallies) = (Vec::new(), Vec::new());
     while let Some(key) = row.next() {
         let fields = [Some(key), row.next(), row.next(), row.next()];
-        let entry = feed_entry(fields).ok_or_else(|| garbage(set))?;
-        entries.push(entry);
+        match changed(fields).ok_or_else(|| garbage(set))? {
+            Changed::Usage(entry) => entries.push(entry),
+            Changed::Tally(entry) => tallies.push(entry),
+        }
     }
-    Ok(Reply::Feed(FeedPage {
+    Ok(FeedPage {
         now,
         entries,
+        tallies,
         seq,
         more,
-    }))
+    })
 }
 
-fn feed_entry(fields: [Option<Value>; 4]) -> Option<FeedEntry> {
+/// What a feed is of.
+enum Changed {
+    Usage(FeedEntry),
+    Tally(TallyEntry),
+}
+
+fn changed(fields: [Option<Value>; 4]) -> Option<Changed> {
     let [key, period, actor, counts] = fields;
     let [key, period, actor] = [key, period, actor].map(|field| field.as_ref().and_then(string));
-    Some(FeedEntry {
-        key: Key::parse(&key?)?,
-        period: StoreMs(period?.parse().ok()?),
-        actor: text::parse_slot_actor(&actor?)?,
-        counts: pack::parse_counts(&bytes(counts?)?)?,
+    let (key, period, counts) = (key?, period?, bytes(counts?)?);
+    let actor = text::parse_slot_actor(&actor?)?;
+    Some(match period.as_str() {
+        "~" => Changed::Tally(TallyEntry {
+            id: meter_id(&key)?,
+            actor,
+            tally: pack::parse_tally(&counts)?,
+        }),
+        period => Changed::Usage(FeedEntry {
+            key: Key::parse(&key)?,
+            period: StoreMs(period.parse().ok()?),
+            actor,
+            counts: pack::parse_counts(&counts)?,
+        }),
     })
 }
 

@@ -104,6 +104,9 @@ pub(super) fn fence_of(op: &Op) -> Option<(&Fence, Partition)> {
         | Op::Merge {
             fence, partition, ..
         }
+        | Op::Hear {
+            fence, partition, ..
+        }
         | Op::Usage {
             fence, partition, ..
         } => Some((fence, *partition)),
@@ -111,6 +114,7 @@ pub(super) fn fence_of(op: &Op) -> Option<(&Fence, Partition)> {
         | Op::PutState { .. }
         | Op::Attach { .. }
         | Op::Adopt { .. }
+        | Op::Sweep { .. }
         | Op::Lease { .. }
         | Op::Mark { .. }
         | Op::Marks { .. } => None,
@@ -204,6 +208,20 @@ impl Encoder<'_> {
                 cmd.arg(reader).arg((*limit).min(PAGE_MAX));
                 to.add_command(cmd);
             }
+            Op::Sweep {
+                fence,
+                readers,
+                traded_max,
+                feed_max,
+            } => {
+                for partition in (0..=u8::MAX).map(Partition) {
+                    let mut cmd = self.rows("sweep", fence, partition)?;
+                    cmd.arg((*traded_max).min(PAGE_MAX))
+                        .arg((*feed_max).min(PAGE_MAX))
+                        .arg(readers);
+                    to.add_command(cmd);
+                }
+            }
             Op::Ack {
                 fence,
                 partition,
@@ -220,6 +238,14 @@ impl Encoder<'_> {
                 slots,
             } => {
                 let cmd = self.merge(fence, *partition, slots)?;
+                to.add_command(cmd);
+            }
+            Op::Hear {
+                fence,
+                partition,
+                heard,
+            } => {
+                let cmd = self.hear(fence, *partition, heard)?;
                 to.add_command(cmd);
             }
             Op::Usage {
@@ -296,7 +322,8 @@ impl Encoder<'_> {
             Missing::Full => head.signed(-1),
             Missing::EmptyAt(moment) => head.count(exact("a life's beginning", moment.0)?),
         };
-        head.count(fence.closed_before.0);
+        head.count(fence.closed_before.0)
+            .count(fence.replicated.into());
         Ok((cmd, head))
     }
 
@@ -468,6 +495,44 @@ impl Encoder<'_> {
                 cmd.arg(exact("a usage count", n)?);
             }
         }
+        Ok(cmd)
+    }
+}
+
+impl Encoder<'_> {
+    fn hear(
+        &self,
+        fence: &Fence,
+        partition: Partition,
+        heard: &[Heard],
+    ) -> Result<Cmd, StoreError> {
+        let (mut cmd, mut to) = self.fenced(Fenced::Hear, fence, partition)?;
+        let mut rules = Rules::default();
+        let mut each = Writer::default();
+        for Heard {
+            id,
+            rule,
+            actor,
+            told,
+        } in heard
+        {
+            each.bytes(suffix(id).as_bytes());
+            match id.label {
+                Some(label) => each.count(exact("a label", label)?),
+                None => each.signed(-1),
+            };
+            each.count(rules.number_of(rule)?)
+                .bytes(text::actor(actor).as_bytes())
+                .count(exact("a tally's beginning", told.began.0)?)
+                .count(exact("a tally", told.units)?)
+                .count(exact("a tally", told.recent)?);
+        }
+        to.bytes(pp(partition).as_bytes())
+            .count(rules.known.len() as u64)
+            .append(&rules.written)
+            .count(heard.len() as u64)
+            .append(&each);
+        cmd.arg(to.into_bytes());
         Ok(cmd)
     }
 }

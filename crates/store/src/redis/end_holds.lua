@@ -20,10 +20,23 @@ for k = 1, charges do
   if call('EXISTS', s.place) == 1 then
     read_traded(s, suffix)
     settle(s)
+    local tally
+    if rule.over then
+      slack().settle(s)
+    end
+    if rule.over or rule.lenient then
+      tally = read_tally(s, '.')
+    end
     -- It was charged under these limits, whatever this node makes of the plan now.
     s.limit, s.burst = s.noted_limit, s.noted_burst
     ended = end_hold(s, id, release)
+    if s.overdraft then
+      ended = slack().end_hold(s, id, release) or ended
+    end
     if ended then
+      if not release and (rule.over or rule.lenient) and units > 0 then
+        count_tally(s, tally, units)
+      end
       write_meter(s)
       if release and period_ms > 0 and units > 0 then
         local start = laid_at - laid_at % period_ms

@@ -10,7 +10,7 @@
 -- The answer is one msgpack array: now, and for each request a status and what follows it:
 -- 0 decided: admitted, how many charges, and for each flags (algorithm * 4 + crowded * 2 + fits) and its reading
 -- 1 decided earlier: what is kept of that | 2 fenced: the record, or false | 3 the name is another request's
--- 4 an error: its text
+-- 4 an error: its text | 5 outside the span
 
 -- Where the rules are, and then the requests.
 local is = HEAD + 1
@@ -23,19 +23,24 @@ local decide
 local rules_at, plain = {}, {}
 for k = 1, A[is] do
   rules_at[k] = is + 1
-  local part = A[is + 8]
-  is = is + 8
-  if part == SHARES then
-    is = is + 1 + 2 * A[is + 1]
-  elseif part == BASE then
-    is = is + 2
+  -- With its part of an overdraft there are two.
+  local parts = A[is + 7] % 4 >= OVER and 2 or 1
+  is = is + 7
+  for _ = 1, parts do
+    is = is + 1
+    local part = A[is]
+    if part == SHARES then
+      is = is + 1 + 2 * A[is + 1]
+    elseif part == BASE then
+      is = is + 2
+    end
   end
 end
 
 -- The one flow of a bucket's rule, with its time to live; false for all else.
 local function read_plain(i)
   local limit, burst, per, ppb = A[i + 1], A[i + 2], A[i + 3], A[i + 10]
-  if A[i] ~= BUCKET or A[i + 6] == 1 or A[i + 7] ~= SHARES or A[i + 8] ~= 1 or A[i + 9] > now then
+  if A[i] ~= BUCKET or A[i + 6] ~= 0 or A[i + 7] ~= SHARES or A[i + 8] ~= 1 or A[i + 9] > now then
     return false
   end
   local rest = limit % 1000

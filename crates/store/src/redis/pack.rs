@@ -5,10 +5,11 @@
 
 use crate::StoreError;
 use crate::op::*;
-use apportion_core::meter::{Hold, Meter, Part, Reading, Rule, State, Terms};
+use apportion_core::meter::{Hold, Meter, Part, Reading, Rule, Slack, State, Terms};
 use apportion_core::period::Period;
 use apportion_core::policy::{Algorithm, Limits};
 use apportion_core::schedule::{EXACT, Flow, Shares, Step};
+use apportion_core::tally::Tally;
 use apportion_core::usage::Counts;
 use apportion_core::{Epoch, StoreMs};
 use rmp::Marker;
@@ -32,6 +33,9 @@ pub(super) const PLAIN_EPOCHS: u64 = 256;
 pub(super) const PLAIN_DISTANCES: u64 = 1_000_000_000 / PLAIN_EPOCHS;
 /// Below: what 63 bits hold beside the nine digits.
 pub(super) const PLAIN_TOKENS: u64 = 9_000_000_000;
+
+/// Added to an answer's flags: after the reading stands what was drawn on the overdraft.
+pub(super) const OVERDRAWN: u64 = 32;
 
 const INTO_VEC: &str = "writing to a Vec can't fail";
 
@@ -114,7 +118,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Algorithm, limit, burst, the algorithm's two numbers, `fill_ms`, whether limits depend on the plan, and the part.
+    /// Algorithm, limit, burst, the algorithm's two numbers, `fill_ms`, flags, the part, and that of the overdraft.
     pub(super) fn rule(&mut self, rule: &Rule) -> Result<(), StoreError> {
         let (kind, a, b) = match rule.algorithm {
             Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => (BUCKET, per_ms, 0),
@@ -134,8 +138,16 @@ impl Writer {
             .count(exact("a period", a)?)
             .count(exact("a period's offset", b)?)
             .count(exact("a bucket's time to fill", rule.fill_ms)?)
-            .count(rule.by_plan.into());
-        match &rule.part {
+            .count(u64::from(rule.by_plan) | slack_flag(&rule.slack));
+        self.part(&rule.part)?;
+        match &rule.slack {
+            Slack::Over(part) => self.part(part),
+            Slack::Nothing | Slack::Known => Ok(()),
+        }
+    }
+
+    fn part(&mut self, part: &Part) -> Result<(), StoreError> {
+        match part {
             Part::Nothing => self.count(0),
             Part::Whole => self.count(1),
             Part::Base { units, from } => {
@@ -149,6 +161,14 @@ impl Writer {
             }
         };
         Ok(())
+    }
+}
+
+const fn slack_flag(slack: &Slack) -> u64 {
+    match slack {
+        Slack::Nothing => 0,
+        Slack::Over(_) => 2,
+        Slack::Known => 4,
     }
 }
 
@@ -236,7 +256,7 @@ impl<'a> Reader<'a> {
     /// Flags and a reading, as a decision answers them for each charge.
     pub(super) fn answer(&mut self) -> Option<Answer> {
         let flags = self.count()?;
-        let reading = match flags / 4 {
+        let reading = match flags % OVERDRAWN / 4 {
             BUCKET => Reading::Bucket {
                 spendable: self.count()?,
                 held: self.count()?,
@@ -267,6 +287,10 @@ impl<'a> Reader<'a> {
             fits: flags & 1 == 1,
             crowded: flags & 2 == 2,
             reading,
+            overdrawn: match flags >= OVERDRAWN {
+                true => self.count()?,
+                false => 0,
+            },
         })
     }
 }
@@ -293,6 +317,18 @@ pub(super) fn parse_terms(bytes: &[u8]) -> Option<Terms> {
         shares: Shares::new(steps),
         own_ppb,
     })
+}
+
+pub(super) fn parse_tally(bytes: &[u8]) -> Option<Tally> {
+    let mut reader = Reader::new(bytes);
+    let tally = Tally {
+        began: StoreMs(reader.count()?),
+        units: reader.count()?,
+        cell: reader.count()?,
+        at_cell: reader.count()?,
+        at_cell_before: reader.count()?,
+    };
+    reader.is_empty().then_some(tally)
 }
 
 pub(super) fn parse_counts(bytes: &[u8]) -> Option<Counts> {

@@ -36,10 +36,9 @@ local function page_of(set, limit, fetch, is_live)
   return live, more
 end
 
--- ARGV: 3 the reader, 4 the limit.
-local function feed()
+local function page_of_feed(reader, limit)
   local set = base .. 'F'
-  local acked = call('HGET', base .. 'C', ARGV[3]) or '0'
+  local acked = call('HGET', base .. 'C', reader) or '0'
   local function fetch(last, count)
     local rows = call('ZRANGEBYSCORE', set, '(' .. (last and last.seq or acked), '+inf',
       'WITHSCORES', 'LIMIT', 0, int(count))
@@ -50,19 +49,20 @@ local function feed()
     return members
   end
   local function is_live(member)
-    local key, period, actor = string.match(member.name, '^(%S+) (%d+) (.+)$')
+    local key, period, actor = string.match(member.name, '^(%S+) ([%d~]+) (.+)$')
     if not key then
       garbage(set)
     end
-    local slot = read('HGET', usage_place(key, period), actor)
+    local place = period == '~' and base .. 'H' .. key or usage_place(key, period)
+    local slot = read('HGET', place, actor)
     return slot and {key, period, actor, slot, member.seq}
   end
-  local live, more = page_of(set, tonumber(ARGV[4]), fetch, is_live)
+  local live, more = page_of(set, limit, fetch, is_live)
   local seq = acked
   if #live > 0 then
     seq = live[#live][5]
   end
-  local reply = {'ok', int(now), int(tonumber(seq)), more and '1' or '0'}
+  local reply = {int(now), int(tonumber(seq)), more and '1' or '0'}
   for _, entry in ipairs(live) do
     for i = 1, 4 do
       reply[#reply + 1] = entry[i]
@@ -71,8 +71,14 @@ local function feed()
   return reply
 end
 
--- ARGV: 3 the limit.
-local function traded()
+-- ARGV: 3 the reader, 4 the limit.
+local function feed()
+  local page = page_of_feed(ARGV[3], tonumber(ARGV[4]))
+  table.insert(page, 1, 'ok')
+  return page
+end
+
+local function traded_names(limit)
   local set = base .. 'X'
   local function fetch(last, count)
     local names = call('ZRANGEBYLEX', set, last and '(' .. last.name or '-', '+', 'LIMIT', 0, int(count))
@@ -87,9 +93,24 @@ local function traded()
     local place = base .. 'T' .. (key and key .. '#' .. label or member.name)
     return read('HGET', place, 'v') and member.name
   end
-  local live = page_of(set, tonumber(ARGV[3]), fetch, is_live)
-  table.insert(live, 1, 'ok')
+  local live = page_of(set, limit, fetch, is_live)
   return live
+end
+
+-- ARGV: 3 the limit.
+local function traded()
+  local names = traded_names(tonumber(ARGV[3]))
+  table.insert(names, 1, 'ok')
+  return names
+end
+
+-- ARGV: 3 how many traded meters, 4 how many slots for one reader, then the readers.
+local function sweep()
+  local reply = {'ok', int(now), traded_names(tonumber(ARGV[3]))}
+  for i = 5, #ARGV do
+    reply[#reply + 1] = page_of_feed(ARGV[i], tonumber(ARGV[4]))
+  end
+  return reply
 end
 
 -- ARGV: 3 the reader, 4 up to where.
@@ -164,6 +185,6 @@ local function snapshots()
 end
 
 local operations = {
-  feed = feed, traded = traded, ack = ack, merge = merge, usage = usage, snapshots = snapshots,
+  feed = feed, traded = traded, sweep = sweep, ack = ack, merge = merge, usage = usage, snapshots = snapshots,
 }
 return operations[operation]()

@@ -5,7 +5,8 @@ use crate::{ATTEMPTS_TTL_MS, NEWCOMERS_MS, REQUEST_TTL_MS};
 use apportion_core::Life;
 use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
 use apportion_core::meter::{HOLDS_MAX, MEMBER_IDLE_MS, MEMBERS_MAX};
-use apportion_core::schedule::{EXACT, MAX_TTL_MS};
+use apportion_core::schedule::{EXACT, MAX_TTL_MS, PPB};
+use apportion_core::tally::{CELL_MIN_MS, TALLY_TTL_MS};
 use apportion_core::usage::RETENTION_MS;
 
 /// Which clock the scripts go by.
@@ -24,6 +25,7 @@ pub(super) enum Fenced {
     EndHolds,
     Swap,
     Rows,
+    Hear,
 }
 
 /// The scripts on a region's own state.
@@ -41,7 +43,7 @@ pub(super) struct Attachment {
     pub(super) life: Life,
     pub(super) nonce: u64,
     /// In the order of [`Fenced::ALL`].
-    pub(super) digests: [String; 4],
+    pub(super) digests: [String; 5],
 }
 
 const FENCE: &str = include_str!("fence.lua");
@@ -58,12 +60,14 @@ const METER: &str = concat!(
     include_str!("meter/counter.lua"),
     include_str!("meter/slots.lua"),
     include_str!("meter/settle.lua"),
+    include_str!("meter/slack.lua"),
 );
 const USAGE: &str = include_str!("usage.lua");
+const TALLY: &str = include_str!("tally.lua");
 
 /// What the scripts have in common with `core`, with `pack`, and among themselves. A script is made anew at each of its
 /// calls, so they have these as numbers, and not as variables.
-const CONSTANTS: [(&str, u64); 42] = [
+const CONSTANTS: [(&str, u64); 49] = [
     ("SPAN_MS", SPAN_MS),
     ("HOLD_MAX_MS", HOLD_MAX_MS),
     ("HOLDS_MAX", HOLDS_MAX as u64),
@@ -75,9 +79,12 @@ const CONSTANTS: [(&str, u64); 42] = [
     ("RETENTION_MS", RETENTION_MS),
     ("MAX_TTL_MS", MAX_TTL_MS),
     ("EXACT", EXACT),
+    ("PPB", PPB),
+    ("TALLY_CELL_MIN_MS", CELL_MIN_MS),
+    ("TALLY_TTL_MS", TALLY_TTL_MS),
     ("DAY_MS", 86_400_000),
     // How many values the fence is.
-    ("HEAD", 8),
+    ("HEAD", 9),
     // Algorithms, and what is added to them in the first value of a stored meter.
     ("BUCKET", 1),
     ("WINDOW", 2),
@@ -97,6 +104,9 @@ const CONSTANTS: [(&str, u64); 42] = [
     ("WHOLE", 1),
     ("BASE", 2),
     ("SHARES", 3),
+    // Flags of a rule.
+    ("OVER", 2),
+    ("KNOWN", 4),
     // Modes, and flags of a charge.
     ("PEEK", 0),
     ("CHARGE", 1),
@@ -105,12 +115,15 @@ const CONSTANTS: [(&str, u64); 42] = [
     ("SHADOW", 1),
     ("NEWCOMERS", 2),
     ("MEMBER", 4),
+    // A flag of an answer.
+    ("OVERDRAWN", pack::OVERDRAWN),
     // What became of a request.
     ("DECIDED", 0),
     ("REPLAYED", 1),
     ("FENCED", 2),
     ("REUSED", 3),
     ("FAILED", 4),
+    ("OUTSIDE", 5),
     // Elements of a list or a sorted set that are looked at together.
     ("PAGE", 64),
 ];
@@ -154,7 +167,13 @@ impl Clock {
 }
 
 impl Fenced {
-    pub(super) const ALL: [Self; 4] = [Self::Decide, Self::EndHolds, Self::Swap, Self::Rows];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Decide,
+        Self::EndHolds,
+        Self::Swap,
+        Self::Rows,
+        Self::Hear,
+    ];
 
     /// Its text, of which no other attachment has the like.
     ///
@@ -163,14 +182,36 @@ impl Fenced {
     pub(super) fn text(self, clock: Clock, life: Life, nonce: u64) -> String {
         let [prelude, expiry] = clock.preludes();
         let main: &[&str] = match self {
-            Self::Decide => &[expiry, READING, METER, USAGE, include_str!("decide.lua")],
-            Self::EndHolds => &[expiry, READING, METER, USAGE, include_str!("end_holds.lua")],
+            Self::Decide => &[
+                expiry,
+                READING,
+                METER,
+                USAGE,
+                TALLY,
+                include_str!("decide.lua"),
+            ],
+            Self::EndHolds => &[
+                expiry,
+                READING,
+                METER,
+                USAGE,
+                TALLY,
+                include_str!("end_holds.lua"),
+            ],
             Self::Swap => &[expiry, READING, METER, include_str!("swap.lua")],
             Self::Rows => &[expiry, READING, USAGE, include_str!("rows.lua")],
+            Self::Hear => &[
+                expiry,
+                READING,
+                METER,
+                USAGE,
+                TALLY,
+                include_str!("hear.lua"),
+            ],
         };
         let last = match self {
             Self::Decide => include_str!("fast.lua"),
-            Self::EndHolds | Self::Swap | Self::Rows => "return whole()",
+            Self::EndHolds | Self::Swap | Self::Rows | Self::Hear => "return whole()",
         };
         let lua = format!(
             "{prelude}\n{FENCE}\nlocal out, n = {{now}}, 1\nlocal function whole()\n{}\nend\n{last}",
@@ -195,12 +236,13 @@ impl Plain {
 
 impl Attachment {
     pub(super) fn digest(&self, script: Fenced) -> &str {
-        let [decide, end_holds, swap, rows] = &self.digests;
+        let [decide, end_holds, swap, rows, hear] = &self.digests;
         match script {
             Fenced::Decide => decide,
             Fenced::EndHolds => end_holds,
             Fenced::Swap => swap,
             Fenced::Rows => rows,
+            Fenced::Hear => hear,
         }
     }
 }

@@ -4,7 +4,7 @@
 pub(crate) mod proxy;
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::{Part, Rule};
+use apportion_core::meter::{Part, Rule, Slack};
 use apportion_core::schedule::{PPB, Shares};
 use apportion_core::{Algorithm, Epoch, Key, Life, Limits, Period, Record, StoreMs};
 use apportion_store::{
@@ -130,6 +130,7 @@ pub(crate) fn fence(record: Record, now: StoreMs) -> Fence {
         epoch_began: now.minus(60_000),
         missing: Missing::Full,
         closed_before: StoreMs(0),
+        replicated: false,
     }
 }
 
@@ -149,6 +150,7 @@ pub(crate) fn rule(algorithm: Algorithm, limit: u64, burst: u64) -> Rule {
         by_plan: false,
         fill_ms: 0,
         part,
+        slack: Slack::Nothing,
     }
 }
 

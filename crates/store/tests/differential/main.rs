@@ -102,6 +102,7 @@ fn outcome(event: &Event) -> &'static str {
         Ok(Reply::Swapped(1)) => "a first swap",
         Ok(Reply::Swapped(_)) => "a later swap",
         Ok(Reply::Feed(page)) if page.more => "a page of the feed",
+        Ok(Reply::Swept(swept)) if swept.pages.iter().any(|pages| !pages.is_empty()) => "a sweep",
         Ok(Reply::Held(true)) => "the lease",
         Ok(Reply::Held(false)) => "no lease",
         Ok(Reply::Snapshots { snapshots, .. }) if snapshots.iter().any(has_a_long_log) => {
@@ -123,7 +124,7 @@ fn has_a_long_log(snapshot: &Snapshot) -> bool {
     matches!(state, Some(State::Log { entries }) if entries.len() > 50)
 }
 
-const OUTCOMES: usize = 20;
+const OUTCOMES: usize = 21;
 
 type Replied = Result<Reply, StoreError>;
 

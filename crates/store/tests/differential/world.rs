@@ -6,8 +6,11 @@ mod partition;
 mod region;
 
 use apportion_core::fence::{Fence, Missing, Span};
-use apportion_core::meter::{MEMBER_IDLE_MS, Member, Part, Reading, Rule, State, Terms, reserve};
+use apportion_core::meter::{
+    MEMBER_IDLE_MS, Member, Part, Reading, Rule, Slack, State, Terms, reserve,
+};
 use apportion_core::schedule::{EXACT, MICRO, PPB, Shares, Step};
+use apportion_core::tally::Told;
 use apportion_core::usage::{Counts, Slot, period_start};
 use apportion_core::{
     Actor, Algorithm, Epoch, Key, Life, Limits, Partition, Period, Record, Region, StoreMs,
@@ -284,7 +287,13 @@ impl World {
                 Part::Shares(self.shares(steps))
             }
         };
-        Rule {
+        let slack = match (kind, self.below(6)) {
+            (Kind::Slots, _) => Slack::Nothing,
+            (_, 0 | 1) => Slack::Over(self.overdraft(kind)),
+            (_, 2) => Slack::Known,
+            _ => Slack::Nothing,
+        };
+        let rule = Rule {
             algorithm,
             limits: self.limits(algorithm),
             by_plan: self.chance(30),
@@ -293,6 +302,26 @@ impl World {
                 _ => 0,
             },
             part,
+            slack,
+        };
+        match rule.slack {
+            // As regions have it, and as it could be.
+            Slack::Known if self.chance(80) => rule.known(),
+            _ => rule,
+        }
+    }
+
+    fn overdraft(&mut self, kind: Kind) -> Part {
+        match kind {
+            _ if self.chance(5) => Part::Nothing,
+            Kind::Window => Part::Base {
+                units: self.below(8),
+                from: match self.chance(10) {
+                    true => self.moment(),
+                    false => StoreMs(0),
+                },
+            },
+            _ => Part::Shares(self.shares(1)),
         }
     }
 
@@ -357,6 +386,7 @@ impl World {
             epoch_began: self.epoch_began,
             missing,
             closed_before,
+            replicated: self.chance(20),
         }
     }
 

@@ -15,6 +15,7 @@ mod refusals;
 mod requests;
 mod speed;
 
+use apportion_core::fence::{Fence, Span};
 use apportion_core::meter::{Member, Terms};
 use apportion_core::schedule::{PPB, Shares};
 use apportion_core::usage::{Counts, Slot};

@@ -132,10 +132,71 @@ async fn a_store_says_whether_it_may_evict() {
     assert_eq!(inspected.role, "master");
     assert_eq!(inspected.maxmemory_policy.as_deref(), Some("noeviction"));
     assert_eq!(inspected.min_replicas_to_write, Some(0));
+    assert_eq!(inspected.min_replicas_max_lag_s, Some(10));
+    assert_eq!(inspected.repl_backlog_ttl_s, Some(3_600));
     run(
         &server,
         &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"],
     );
     let inspected = store.inspect().await.unwrap();
     assert_eq!(inspected.maxmemory_policy.as_deref(), Some("allkeys-lru"));
+}
+
+#[tokio::test]
+async fn a_store_with_replicas_decides_nothing_outside_the_span() {
+    let server = Server::start();
+    let store = server.store();
+    let fence = begin(&store, record(1)).await;
+    for (replicated, span, expected) in [
+        (false, Span::never(), true),
+        (true, fence.span, true),
+        (true, Span::never(), false),
+        (true, Span::after(fence.span.until.plus(1)), false),
+    ] {
+        let fence = Fence {
+            replicated,
+            span,
+            ..fence
+        };
+        let charge = charge(&key("api@1:acme"), window_rule(100, HOUR_MS), 0);
+        for mode in [Mode::Charge, Mode::Peek] {
+            let reply = store.one(decide(fence, mode, vec![charge.clone()])).await;
+            match expected {
+                true => assert!(decided(reply).admitted),
+                false => assert_eq!(reply, Err(StoreError::OutOfSpan)),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_says_what_it_is_to_its_replicas_and_whether_it_was_one() {
+    let (first, second) = (Server::start(), Server::start());
+    let (store, other) = (first.store(), second.store());
+    let run_of = |looked: &Looked| looked.fingerprint.split(':').next().unwrap().to_owned();
+    let alone = look(&store).await;
+    assert_eq!(alone.replication, Replication::none());
+    run(&first, &["CONFIG", "SET", "repl-diskless-sync-delay", "0"]);
+    let port = first.port().to_string();
+    run(&second, &["REPLICAOF", "127.0.0.1", &port]);
+    let began = Instant::now();
+    let followed = loop {
+        let looked = look(&store).await;
+        if !looked.replication.lags_ms.is_empty() {
+            break looked;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{looked:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(run_of(&followed), run_of(&alone));
+    assert_ne!(followed.fingerprint, alone.fingerprint, "its first replica");
+    assert!(followed.replication.is_master && !followed.replication.was_promoted);
+    assert_eq!(followed.replication.replicas, 1);
+
+    let follower = look(&other).await;
+    assert!(!follower.replication.is_master);
+    run(&second, &["REPLICAOF", "NO", "ONE"]);
+    let promoted = look(&other).await;
+    assert_eq!(run_of(&promoted), run_of(&follower));
+    assert!(promoted.replication.is_master && promoted.replication.was_promoted);
 }

@@ -2,16 +2,20 @@
 
 use super::Effect;
 use super::{JOBS_MAX, Machine};
-use crate::message::{Message, Trade, UsageEntry};
+use crate::message::{Count, Message, Trade, UsageEntry};
 use crate::plan::{self, Occasion};
 use crate::track::Mono;
 use crate::work::{Progress, Work};
-use apportion_core::fence::Fence;
+use apportion_core::fence::{Fence, SKEW_MS};
 use apportion_core::lives::RegionState;
+use apportion_core::meter::tally_cell_ms;
+use apportion_core::planted::{self, Bug};
+use apportion_core::policy::Tolerance;
 use apportion_core::usage::{RETENTION_MS, Slot};
-use apportion_core::{Partition, Regime, Region, StoreMs};
-use apportion_store::{FeedPage, MeterId, Op, Reply, StoreError, UsageSlot};
+use apportion_core::{Actor, Algorithm, Partition, Policy, Regime, Region, StoreMs};
+use apportion_store::{FeedPage, Heard, MeterId, Op, Reply, StoreError, UsageSlot};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Traded keys of one partition that a round looks after.
 const TRADED_MAX: usize = 256;
@@ -54,6 +58,7 @@ pub(super) enum Job {
 #[derive(Debug, Default)]
 pub(super) struct Out {
     pub(super) usage: Vec<UsageEntry>,
+    pub(super) counts: Vec<Count>,
     pub(super) through: Option<StoreMs>,
     pub(super) feed: Vec<(u8, u64)>,
     pub(super) reader: String,
@@ -79,22 +84,13 @@ impl Machine {
             .iter()
             .filter_map(|peer| Some((peer.clone(), reader(&regime.state, peer)?)))
             .collect();
-        let mut ops = vec![lease];
-        for partition in (0..=u8::MAX).map(Partition) {
-            ops.push(Op::Traded {
-                fence,
-                partition,
-                limit: TRADED_MAX,
-            });
-            for (_, reader) in &readers {
-                ops.push(Op::Feed {
-                    fence,
-                    partition,
-                    reader: reader.clone(),
-                    limit: FEED_MAX,
-                });
-            }
-        }
+        let sweep = Op::Sweep {
+            fence,
+            readers: readers.iter().map(|(_, reader)| reader.clone()).collect(),
+            traded_max: TRADED_MAX,
+            feed_max: FEED_MAX,
+        };
+        let ops = vec![lease, sweep];
         (
             Job::Gather {
                 regime: Box::new(regime.clone()),
@@ -150,6 +146,7 @@ impl Machine {
         };
         let fence = regime.fence();
         let mut ops = self.merges(&fence, &regime.state, &message);
+        ops.extend(self.hears(now, &regime, &message.counts));
         // What is confirmed was sent under the name that is echoed; by now we may send under another one.
         for (partition, seq) in &message.acks {
             let (partition, reader) = (Partition(*partition), message.reader.clone());
@@ -203,6 +200,38 @@ impl Machine {
             slots,
         };
         slots.into_iter().map(merge).collect()
+    }
+
+    /// What peers admitted, for the policies that go by it. Of a window that is long over, or far ahead by this store's
+    /// clock, nothing is kept.
+    fn hears(&self, now: Mono, regime: &Regime, counts: &[Count]) -> Vec<Op> {
+        let (own, store_now) = (regime.actor(), self.store_now(now));
+        let mut partitions: BTreeMap<Partition, Vec<Heard>> = BTreeMap::new();
+        for count in counts.iter().filter(|count| count.actor != own) {
+            let Some(policy) = self.policies.get(count.id.key.policy_id()) else {
+                continue;
+            };
+            if policy.tolerance == Tolerance::NeverOver || !matters(policy, &count.id, store_now) {
+                continue;
+            }
+            let hash = &self.config.policies.subject_hash;
+            let limits = policy.limits_of_key(&count.id.key, hash);
+            let heard = Heard {
+                id: count.id.clone(),
+                rule: Arc::new(regime.rule(policy, limits.unwrap_or_else(|| policy.largest()))),
+                actor: count.actor.clone(),
+                told: count.told,
+            };
+            let partition = count.id.key.partition();
+            partitions.entry(partition).or_default().push(heard);
+        }
+        let fence = regime.fence();
+        let hear = |(partition, heard)| Op::Hear {
+            fence,
+            partition,
+            heard,
+        };
+        partitions.into_iter().map(hear).collect()
     }
 
     pub(super) fn advance(
@@ -325,25 +354,17 @@ impl Machine {
         let mut replies = replies.into_iter();
         let leads = matches!(replies.next(), Some(Ok(Reply::Held(true))));
         let mut ids = self.followed(now);
-        let mut pages: BTreeMap<Region, Vec<(u8, FeedPage)>> = BTreeMap::new();
-        for partition in 0..=u8::MAX {
-            match replies.next() {
-                Some(Ok(Reply::Traded(traded))) => ids.extend(traded),
-                Some(Err(error)) => {
-                    self.over(Occasion::Round);
-                    return self.broken(now, &error);
-                }
-                _ => {}
+        let (through, pages) = match replies.next() {
+            Some(Ok(Reply::Swept(swept))) => {
+                ids.extend(swept.traded);
+                (swept.now, swept.pages)
             }
-            for (peer, _) in readers {
-                if let Some(Ok(Reply::Feed(page))) = replies.next() {
-                    pages
-                        .entry(peer.clone())
-                        .or_default()
-                        .push((partition, page));
-                }
+            Some(Err(error)) => {
+                self.over(Occasion::Round);
+                return self.broken(now, &error);
             }
-        }
+            _ => return self.over(Occasion::Round),
+        };
         if !leads {
             // Another node does the region's rounds; this one only greets, to know who is within reach.
             return self.surveyed(
@@ -369,21 +390,17 @@ impl Machine {
             .iter()
             .map(|peer| (peer.clone(), Out::default()))
             .collect();
-        for (peer, pages) in pages {
+        for ((peer, reader), pages) in readers.iter().zip(pages) {
             let unread = pages.iter().any(|(_, page)| page.more);
             if unread {
                 self.round_due = self.round_due.min(now + self.config.interval_ms / 8);
             }
-            let reader = readers
-                .iter()
-                .find(|(region, _)| *region == peer)
-                .map(|(_, name)| name.clone());
-            let reader = reader.unwrap_or_default();
             out.insert(
                 peer.clone(),
                 Out {
-                    reader,
-                    ..outgoing(&regime.state, pages)
+                    reader: reader.clone(),
+                    through: (!unread).then_some(through),
+                    ..self.outgoing(&regime.state, pages)
                 },
             );
         }
@@ -416,7 +433,7 @@ impl Machine {
             // A round goes to every peer, so that each hears from this region once an interval.
             if occasion == Occasion::Round || !trade.is_empty() {
                 let out = out.remove(&peer).unwrap_or_default();
-                effects.push(self.send(regime, &peer, out, trade));
+                effects.push(self.send(&regime.state, &peer, out, trade));
             }
         }
     }
@@ -479,11 +496,11 @@ impl Machine {
         let to_asker = tell.remove(message.from()).unwrap_or_default();
         // What came free by this message may be what somebody else waits for.
         for (peer, trade) in tell {
-            effects.push(self.send(&regime, &peer, Out::default(), trade));
+            effects.push(self.send(&regime.state, &peer, Out::default(), trade));
         }
         let Some(token) = token else {
             if !to_asker.is_empty() {
-                effects.push(self.send(&regime, message.from(), Out::default(), to_asker));
+                effects.push(self.send(&regime.state, message.from(), Out::default(), to_asker));
             }
             return;
         };
@@ -492,6 +509,7 @@ impl Machine {
             policies: self.digest,
             is_reply: true,
             usage: Vec::new(),
+            counts: Vec::new(),
             through: None,
             feed: Vec::new(),
             reader: message.reader.clone(),
@@ -515,29 +533,53 @@ fn refuse(token: Option<u64>, effects: &mut Vec<Effect>) {
     effects.extend(token.map(|token| Effect::Refuse { token }));
 }
 
-/// Own slots, and those of lives that are over: the rest their own regions send.
-fn outgoing(state: &RegionState, pages: Vec<(u8, FeedPage)>) -> Out {
-    let mut out = Out::default();
-    let complete = pages.iter().all(|(_, page)| !page.more) && pages.len() == 256;
-    out.through = pages
-        .iter()
-        .map(|(_, page)| page.now)
-        .min()
-        .filter(|_| complete);
-    let own = state.actor();
-    for (partition, page) in pages
-        .into_iter()
-        .filter(|(_, page)| !page.entries.is_empty())
-    {
-        out.feed.push((partition, page.seq));
-        let entries = page.entries.into_iter().map(|entry| UsageEntry {
-            key: entry.key,
-            period: entry.period,
-            actor: entry.actor.unwrap_or_else(|| own.clone()),
-            counts: entry.counts,
-        });
-        out.usage
-            .extend(entries.filter(|entry| entry.actor == own || !state.is_present(&entry.actor)));
+/// Whether a peer may speak of such a meter of the policy at `now`.
+fn matters(policy: &Policy, id: &MeterId, now: StoreMs) -> bool {
+    match (policy.algorithm, id.label) {
+        (Algorithm::FixedWindow { period }, Some(label)) => {
+            let (start, end) = period.bounds(label);
+            let around = period.longest_ms() + SKEW_MS;
+            start <= now.plus(around) && now <= end.plus(around)
+        }
+        (Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. }, _) => false,
+        (_, label) => label.is_none(),
     }
-    out
+}
+
+impl Machine {
+    /// Own slots and tallies, and those of lives that are over: the rest their own regions send.
+    fn outgoing(&self, state: &RegionState, pages: Vec<(Partition, FeedPage)>) -> Out {
+        let mut out = Out::default();
+        let own = state.actor();
+        for (partition, page) in pages {
+            if page.entries.is_empty() && page.tallies.is_empty() {
+                continue;
+            }
+            out.feed.push((partition.0, page.seq));
+            let entries = page.entries.into_iter().map(|entry| UsageEntry {
+                key: entry.key,
+                period: entry.period,
+                actor: entry.actor.unwrap_or_else(|| own.clone()),
+                counts: entry.counts,
+            });
+            let ours = |actor: &Actor| {
+                let is_over = !state.is_present(actor);
+                *actor == own || (is_over && !planted::is_on(Bug::DeadSlotsKept))
+            };
+            out.usage.extend(entries.filter(|entry| ours(&entry.actor)));
+            for entry in page.tallies {
+                let actor = entry.actor.unwrap_or_else(|| own.clone());
+                let policy = self.policies.get(entry.id.key.policy_id());
+                if let Some(policy) = policy.filter(|_| ours(&actor)) {
+                    let cell_ms = tally_cell_ms(policy.algorithm, policy.fill_ms);
+                    out.counts.push(Count {
+                        id: entry.id,
+                        told: entry.tally.told(page.now, cell_ms),
+                        actor,
+                    });
+                }
+            }
+        }
+        out
+    }
 }

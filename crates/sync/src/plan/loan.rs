@@ -10,8 +10,9 @@ use crate::track::{Answered, Open, Track};
 use apportion_core::allotment::{Allotment, Credit, LoanAsk, Loans};
 use apportion_core::demand;
 use apportion_core::division::{Claim, divide, max_min};
-use apportion_core::fence::SPAN_MS;
-use apportion_core::meter::{Rule, Settled, State};
+use apportion_core::fence::{HOLD_MAX_MS, SPAN_MS};
+use apportion_core::meter::{Rule, Settled, State, Terms};
+use apportion_core::planted::{self, Bug};
 use apportion_core::schedule::{MICRO, PPB};
 use apportion_core::{Actor, Epoch, Region, StoreMs};
 use apportion_store::{Snapshot, Swap};
@@ -57,7 +58,17 @@ pub(crate) struct LoanNow {
 impl Scene<'_> {
     fn loan_swap(&self, snapshot: &Snapshot, rule: &Arc<Rule>, loans: Loans) -> Swap {
         let terms = self.regime.loan_terms(self.policy, &loans, self.now);
-        let keep = loans.ends_at(self.linger_ms()).max(self.now);
+        // Longer than any meter that was written while these loans stood. A bucket without its terms would be refilled at
+        // the base share for time in which that was lent; a window, after a clock has leapt ahead, would have it at once.
+        let meter_ms = match &terms {
+            Terms::Loans { shares, .. } if self.policy.algorithm.is_bucket() => {
+                let flow = rule.rate().share(shares.last().ppb);
+                flow.fill_ms().max(rule.fill_ms)
+            }
+            _ => self.policy.algorithm.counts_ms(),
+        };
+        let ends_at = loans.ends_at(self.linger_ms()).max(self.now);
+        let keep = ends_at.plus(meter_ms + HOLD_MAX_MS + SPAN_MS);
         self.swap(snapshot, rule, terms, Allotment::Loans(loans), keep)
     }
 
@@ -551,6 +562,14 @@ pub(super) fn answer(
     plan
 }
 
+/// What is borrowed isn't lent on.
+fn relent(scene: &Scene<'_>, loans: &Loans) -> u64 {
+    match planted::is_on(Bug::Relent) {
+        true => loans.borrowed_at(scene.now),
+        false => 0,
+    }
+}
+
 /// Lends what can be spared to those whose asks are open. `renews`: whoever has just asked is also told that what it has
 /// goes on.
 fn serve(
@@ -573,10 +592,10 @@ fn serve(
     if open.is_empty() {
         return;
     }
-    let most = scene.regime.lendable_ppb(scene.policy, scene.now);
+    let most = scene.regime.lendable_ppb(scene.policy, scene.now) + relent(scene, loans);
     // What is borrowed beyond need is given back, and not lent on.
     let need = outlook.ours.max(now.least);
-    let spare = most.min(now.base.saturating_sub(need));
+    let spare = most.min((now.base + relent(scene, loans)).saturating_sub(need));
     let weight = |region: &Region| scene.policy.weights.get(region).copied().unwrap_or(1);
     let wants: Vec<(u64, u64)> = open
         .iter()

@@ -6,8 +6,7 @@ mod sliding;
 use super::*;
 use crate::message::Ask;
 use apportion_core::allotment::{LoanAsk, Loans, RowSeen, Timing, Transfers};
-use apportion_core::fence::Missing;
-use apportion_core::fence::Span;
+use apportion_core::fence::{HOLD_MAX_MS, Missing, Span};
 use apportion_core::lives::{OnEmpty, RegionState};
 use apportion_core::meter::Meter;
 use apportion_core::schedule::{MICRO, PPB};
@@ -547,6 +546,33 @@ fn a_lender_lends_only_base_that_its_window_does_not_count() {
     );
     let plan = answer(&scene, &mut track, &logged(30), &here.b(), Epoch(1), &ask);
     assert!(plan.swap.is_none(), "all of it counts");
+}
+
+#[test]
+fn the_terms_of_a_lent_window_outlive_whatever_it_counts_meanwhile() {
+    let here = here();
+    let id = here.id("log");
+    let ask = asks(&id, PPB, true, false);
+    let scene = here.scene(&id, 3_000);
+    let plan = answer(&scene, &mut idle(), &logged(0), &here.b(), Epoch(1), &ask);
+    let swap = plan.swap.expect("it lends");
+    // The last moment at which the loan stands, and what is held and counted from then on.
+    let reclaim_ms = here.regime.timing.reclaim_ms(60_000);
+    let meter_ms = reclaim_ms + HOLD_MAX_MS + 60_000;
+    assert!(swap.keep_until >= NOW.plus(meter_ms));
+}
+
+#[test]
+fn the_terms_of_a_lent_rate_outlive_a_bucket_that_is_not_settled_meanwhile() {
+    let here = here();
+    let id = here.id("rate");
+    let ask = asks(&id, PPB, true, false);
+    let scene = here.scene(&id, 3_000);
+    let plan = answer(&scene, &mut idle(), &nothing(), &here.b(), Epoch(1), &ask);
+    let swap = plan.swap.expect("it lends");
+    let fill_ms = scene.policy.fill_ms;
+    let reclaim_ms = here.regime.timing.reclaim_ms(0);
+    assert!(swap.keep_until >= NOW.plus(reclaim_ms + fill_ms + HOLD_MAX_MS));
 }
 
 #[test]

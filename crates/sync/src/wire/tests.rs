@@ -51,6 +51,20 @@ fn some_limits() -> impl Strategy<Value = Limits> {
     (units(), units()).prop_map(|(limit, burst)| Limits { limit, burst })
 }
 
+fn a_count() -> impl Strategy<Value = Count> {
+    let id = prop_oneof![a_rate().boxed(), a_window().boxed()];
+    let units = a_number().prop_flat_map(|units| (Just(units), 0..=units));
+    (id, an_actor(), a_moment(), units).prop_map(|(id, actor, began, (units, recent))| Count {
+        id,
+        actor,
+        told: Told {
+            began,
+            units,
+            recent,
+        },
+    })
+}
+
 fn an_ask() -> impl Strategy<Value = Ask> {
     let of = |id: BoxedStrategy<MeterId>, most: u64| {
         let flags = any::<(bool, bool)>();
@@ -143,15 +157,40 @@ fn a_table() -> impl Strategy<Value = LifeTable> {
         btree_map(a_region(), a_life(), 0..4),
         btree_map(a_region(), btree_set(a_life(), 0..4), 0..4),
         btree_set(a_life(), 0..4),
+        proptest::option::of(a_word()),
+        btree_map(a_region(), a_kept(), 0..4),
     )
-        .prop_map(|(sender, epoch, present, known, ended)| LifeTable {
-            sender,
-            epoch: Epoch(epoch),
-            began_at: StoreMs(u64::from(epoch) * 1_000),
-            present,
-            known,
-            ended,
-        })
+        .prop_map(
+            |(sender, epoch, present, known, ended, word, kept)| LifeTable {
+                sender,
+                epoch: Epoch(epoch),
+                began_at: StoreMs(u64::from(epoch) * 1_000),
+                present,
+                known,
+                ended,
+                word,
+                kept,
+            },
+        )
+}
+
+fn a_nonce() -> impl Strategy<Value = Nonce> {
+    any::<(u32, u64)>().prop_map(|(number, random)| Nonce { number, random })
+}
+
+fn a_word() -> impl Strategy<Value = Word> {
+    (a_nonce(), any::<Option<u64>>()).prop_map(|(nonce, strike_by)| Word { nonce, strike_by })
+}
+
+fn a_kept() -> impl Strategy<Value = Kept> {
+    (a_life(), a_nonce(), any::<(bool, Option<u64>)>()).prop_map(
+        |(life, nonce, (told, struck_by))| Kept {
+            life,
+            nonce,
+            told,
+            struck_by,
+        },
+    )
 }
 
 fn a_message() -> impl Strategy<Value = Message> {
@@ -173,23 +212,26 @@ fn a_message() -> impl Strategy<Value = Message> {
         a_table(),
         any::<u64>(),
         any::<bool>(),
-        vec(usage, 0..6),
+        (vec(usage, 0..6), vec(a_count(), 0..6)),
         prop::option::of(a_moment()),
         positions(),
         ("[!-~]{0,128}", positions()),
         a_trade(),
     )
         .prop_map(
-            |(table, policies, is_reply, usage, through, feed, (reader, acks), trade)| Message {
-                table,
-                policies,
-                is_reply,
-                usage,
-                through,
-                feed,
-                reader,
-                acks,
-                trade,
+            |(table, policies, is_reply, (usage, counts), through, feed, (reader, acks), trade)| {
+                Message {
+                    table,
+                    policies,
+                    is_reply,
+                    usage,
+                    counts,
+                    through,
+                    feed,
+                    reader,
+                    acks,
+                    trade,
+                }
             },
         )
 }
@@ -345,7 +387,7 @@ fn refused(change: impl FnOnce(&mut proto::Message)) -> String {
 #[test]
 fn every_bound_is_held_and_named() {
     from_wire(least()).unwrap();
-    let cases: [(&str, String); 19] = [
+    let cases: [(&str, String); 23] = [
         ("actors: missing", refused(|m| m.actors.clear())),
         (
             "actors: 16385 of them; expected at most 16384",
@@ -381,8 +423,40 @@ fn every_bound_is_held_and_named() {
             refused(|m| m.ended = (0..257).collect()),
         ),
         (
+            "kept: 65 of them; expected at most 64",
+            refused(|m| m.kept = vec![proto::KeptClosing::default(); 65]),
+        ),
+        (
+            "kept.region: named twice",
+            refused(|m| {
+                let region = "x".to_owned();
+                m.kept = vec![
+                    proto::KeptClosing {
+                        region,
+                        ..Default::default()
+                    };
+                    2
+                ];
+            }),
+        ),
+        (
             "usage: 20001 of them; expected at most 20000",
             refused(|m| m.usage = vec![proto::Usage::default(); USAGE_MAX + 1]),
+        ),
+        (
+            "counts: 20001 of them; expected at most 20000",
+            refused(|m| m.counts = vec![proto::Count::default(); COUNTS_MAX + 1]),
+        ),
+        (
+            "counts.recent: 2; expected at most 1",
+            refused(|m| {
+                m.counts = vec![proto::Count {
+                    key: "p@1:".into(),
+                    units: 1,
+                    recent: 2,
+                    ..proto::Count::default()
+                }];
+            }),
         ),
         (
             "usage.key: no key",

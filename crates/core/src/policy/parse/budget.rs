@@ -1,7 +1,7 @@
 //! How much a policy admits: algorithm, period, limit, burst.
 
 use super::super::source::{Field, Table, show_ms};
-use super::super::{Algorithm, Limits, Policy, limits};
+use super::super::{Algorithm, Limits, PPM, Policy, Tolerance, limits};
 use crate::period::Period;
 use crate::schedule::EXACT;
 
@@ -198,7 +198,10 @@ fn read_burst(table: &Table<'_>, kind: Option<Kind>) -> Option<Option<u64>> {
 }
 
 pub(super) fn warn_of_few_units(table: &Table<'_>, policy: &Policy) -> Option<String> {
-    if matches!(policy.algorithm, Algorithm::Concurrency { .. }) {
+    // Slots aren't dealt, and under never-under no part of a limit decides.
+    if matches!(policy.algorithm, Algorithm::Concurrency { .. })
+        || policy.tolerance == Tolerance::NeverUnder
+    {
         return None;
     }
     let regions = policy
@@ -217,4 +220,31 @@ pub(super) fn warn_of_few_units(table: &Table<'_>, policy: &Policy) -> Option<St
         field.place(),
         limits::FEW_UNITS_A_REGION,
     ))
+}
+
+/// A tolerance that does less than it says, or makes something else mean nothing.
+pub(super) fn warn_of_tolerance(table: &Table<'_>, policy: &Policy) -> Option<String> {
+    match policy.tolerance {
+        Tolerance::NeverOver => None,
+        Tolerance::NeverUnder => {
+            let field = table.get("weights")?;
+            Some(format!(
+                "{}: under never-under each region goes by the whole limit, so weights mean nothing",
+                field.place(),
+            ))
+        }
+        Tolerance::Over { ppm } => {
+            let regions = policy.weights.len() as u64;
+            let capacity = u128::from(policy.limits.capacity(&policy.algorithm));
+            let over = capacity * u128::from(ppm) / u128::from(PPM);
+            if over >= u128::from(regions) {
+                return None;
+            }
+            let field = table.get("tolerance")?;
+            Some(format!(
+                "{}: of {capacity}, this is {over} over {regions} regions: less than a unit each",
+                field.place(),
+            ))
+        }
+    }
 }

@@ -148,8 +148,8 @@ pub(super) fn read_weights(
 
 // === what if ===
 
-pub(super) fn read_tolerance(table: &Table<'_>) -> Option<Tolerance> {
-    const EXPECTED: &str = "\"never-over\"";
+pub(super) fn read_tolerance(table: &Table<'_>, kind: Option<Kind>) -> Option<Tolerance> {
+    const EXPECTED: &str = "\"never-over\", \"never-under\" or { over = \"5%\" }";
     const PERCENTAGE: &str =
         "a percentage above 0% and up to 100%, of at most four decimals, such as \"5%\"";
     let Some(field) = table.get("tolerance") else {
@@ -167,24 +167,16 @@ pub(super) fn read_tolerance(table: &Table<'_>) -> Option<Tolerance> {
             ("never-over", Tolerance::NeverOver),
             ("never-under", Tolerance::NeverUnder),
         ];
-        field.choice(&NAMES, &any_of(["never-over"]))?
+        field.choice(&NAMES, EXPECTED)?
     } else {
         field.text(EXPECTED).map(|_| Tolerance::NeverOver)?
     };
-    match tolerance {
-        Tolerance::NeverOver => {}
-        Tolerance::NeverUnder => {
-            field.wrong(
-                format!("\"never-under\" is {NOT_YET}"),
-                any_of(["never-over"]),
-            );
-        }
-        Tolerance::Over { .. } => {
-            field.wrong(
-                format!("{{ over = ... }} is {NOT_YET}"),
-                any_of(["never-over"]),
-            );
-        }
+    if kind == Some(Kind::Concurrency) && tolerance != Tolerance::NeverOver {
+        field.wrong(
+            "slots are not shared: each region has the limit for itself",
+            any_of(["never-over"]),
+        );
+        return None;
     }
     Some(tolerance)
 }

@@ -8,7 +8,7 @@ const INTERVAL_MS: u64 = 2_000;
 const QUIET_MS: u64 = 10_000;
 const END_MS: u64 = QUIET_MS + ROUNDS * INTERVAL_MS;
 
-/// `active` keys are asked for about three times a round, `pressed` of them far more often than the limit allows.
+/// `active` keys are asked for about three times a round, `pressed` of them half more often than the limit allows.
 fn state(keys: usize, active: usize, pressed: usize) -> Setup {
     let policy = "algorithm = \"token-bucket\"\nlimit = 100\nper = \"1s\"\nusage = \"1h\"\n";
     let flow = |keys: usize, per_second: f64, cost: u64| Flow {
@@ -24,8 +24,7 @@ fn state(keys: usize, active: usize, pressed: usize) -> Setup {
         flows.push(flow(active, active as f64 * 1.5, 1));
     }
     if pressed > 0 {
-        // Few requests of many units: as much pressure, and less to simulate.
-        flows.push(flow(pressed, pressed as f64 * 5.0, 30));
+        flows.push(flow(pressed, pressed as f64 * 150.0, 1));
     }
     let mut setup = setup(policy, flows, END_MS);
     if let Some(stated) = &mut setup.stated {
@@ -42,27 +41,29 @@ fn record(setup: &Setup) -> Record {
 #[allow(clippy::print_stdout)]
 pub(crate) fn table() {
     println!(
-        "| keys | active | under pressure | bytes a round, to both peers and back | usage slots told | bytes a changed key and peer |"
+        "| keys | active | under pressure | messages a round | bytes a round, to both peers and back | usage slots told | bytes a changed key and peer |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     let idle = record(&state(1_000, 0, 0)).bytes;
     let rows = [
         (1_000, 0, 0),
         (1_000, 1_000, 0),
+        (1_000, 0, 1),
+        (1_000, 0, 10),
         (1_000, 1_000, 10),
         (1_000, 1_000, 100),
         (10_000, 1_000, 0),
         (10_000, 10_000, 0),
         (10_000, 10_000, 100),
         (100_000, 1_000, 0),
-        (100_000, 100_000, 0),
     ];
     for (keys, active, pressed) in rows {
         let record = record(&state(keys, active, pressed));
         let each = (record.slots > 0)
             .then(|| format!("{:.1}", (record.bytes - idle) as f64 / record.slots as f64));
         println!(
-            "| {keys} | {active} | {pressed} | {} | {} | {} |",
+            "| {keys} | {active} | {pressed} | {} | {} | {} | {} |",
+            record.messages / (END_MS / INTERVAL_MS),
             record.bytes / (END_MS / INTERVAL_MS),
             record.slots / ROUNDS,
             each.unwrap_or_default()

@@ -10,14 +10,18 @@ const PRESSURE: f64 = 1.5;
 const BEGINS_MS: u64 = 45_000;
 const AFTER_MS: u64 = 60_000;
 const RECOVERED: f64 = 0.95;
-const TOLERANCES: [(&str, &str); 1] = [("never-over", "")];
+const TOLERANCES: [(&str, &str); 3] = [
+    ("never-over", ""),
+    ("over by 10%", "tolerance = { over = \"10%\" }\n"),
+    ("never-under", "tolerance = \"never-under\"\n"),
+];
 const SKEWS: [(&str, [f64; 3]); 2] = [("3:2:1", [3.0, 2.0, 1.0]), ("all in a", [1.0, 0.0, 0.0])];
 const LASTS_S: [u64; 7] = [1, 2, 5, 10, 20, 40, 80];
 
 /// What came of a fault.
 struct Price {
-    /// Units beyond what a perfect limiter could have admitted.
-    over: u64,
+    /// What was admitted beyond what a perfect limiter could have, as a part of what it would have from the fault on.
+    over: f64,
     /// The part of what a perfect limiter would have admitted while the fault lasted that wasn't.
     stranded: f64,
     /// The same from its end on, in units.
@@ -45,7 +49,7 @@ fn price(setup: &Setup, seeds: u64, ends_ms: u64) -> Price {
         })
         .collect();
     Price {
-        over,
+        over: over as f64 / (during[1] + later[1]).max(1) as f64,
         stranded: 1.0 - during[0] as f64 / during[1].max(1) as f64,
         after: (later[1] as f64 - later[0] as f64) / seeds as f64,
         recovered_ms: settles_ms(&runs, ends_ms..end, RECOVERED),
@@ -77,8 +81,8 @@ pub(crate) fn partitions(seeds: u64, only: &str) {
                     let setup = faulty(&format!("{policy}{line}"), weights, ends_ms, cut);
                     let price = price(&setup, seeds, ends_ms);
                     println!(
-                        "| {name} | {tolerance} | {skew} | {lasts_s} s | {} | {:.1}% | {} |",
-                        price.over,
+                        "| {name} | {tolerance} | {skew} | {lasts_s} s | {:.1}% | {:.1}% | {} |",
+                        price.over * 100.0,
                         price.stranded * 100.0,
                         seconds(price.recovered_ms)
                     );
@@ -114,8 +118,8 @@ pub(crate) fn losses(seeds: u64, only: &str) {
                 let setup = faulty(policy, weights, BEGINS_MS, fault);
                 let price = price(&setup, seeds, BEGINS_MS);
                 println!(
-                    "| {name} | {skew} | {what} | {} | {:.0} | {} |",
-                    price.over,
+                    "| {name} | {skew} | {what} | {:.1}% | {:.0} | {} |",
+                    price.over * 100.0,
                     price.after,
                     seconds(price.recovered_ms)
                 );

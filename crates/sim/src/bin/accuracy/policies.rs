@@ -42,6 +42,7 @@ pub(crate) fn setup(policy: &str, flows: Vec<Flow>, duration_ms: u64) -> Setup {
         delay_ms: (75, 75),
         faults: Faults::default(),
         faults_until_ms: 0,
+        boots_ms: 0,
         requests_per_s: 0,
         one_sided: false,
         flip_at_ms: None,

@@ -100,14 +100,14 @@ make[BUCKET] = function()
   function m.settle(s)
     if not inside then
       if not s.stored then
-        s.tokens, s.at = 0, now
+        s.tokens, s.at = s.rule.lenient and s.of or 0, now
       end
       return
     end
     local tokens, at
     if s.stored then
       tokens, at = s.tokens, s.old and epoch_began or s.at
-    elseif missing_empty_at < 0 then
+    elseif missing_empty_at < 0 or s.rule.lenient then
       -- A meter is kept until it is surely full under the last of its shares, traded or not.
       tokens, at = s.of, now
     else

@@ -36,7 +36,7 @@ make[COUNTER] = function()
     local length = ceil(per / cells)
     s.length, s.longest_ms = length, 2 * per
     local present = floor(now / length)
-    s.blocked = not s.stored and may_be_lost(2 * per)
+    s.blocked = not s.stored and not s.rule.lenient and may_be_lost(2 * per)
     local cell, counts = s.cell, s.counts
     if not s.stored then
       cell, counts = present, {0}

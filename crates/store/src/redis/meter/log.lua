@@ -76,7 +76,7 @@ make[LOG] = function()
 
   function m.settle(s)
     s.longest_ms = s.rule.a
-    s.blocked = not s.stored and may_be_lost(s.rule.a)
+    s.blocked = not s.stored and not s.rule.lenient and may_be_lost(s.rule.a)
     s.pending, s.dropped = {}, 0
     if not s.stored then
       s.sum, s.first, s.last, s.last_units = 0, 0, 0, 0

@@ -1,26 +1,38 @@
 -- === rules and terms ===
 
--- A rule in the values from `i` on: algorithm, limit, burst, its two numbers, `fill_ms`, whether limits depend on the
--- plan, the kind of its part, and the part. Returns what comes after it, too.
-local function read_rule(i)
-  local rule = {
-    kind = A[i], limit = A[i + 1], burst = A[i + 2], a = A[i + 3], b = A[i + 4], fill_ms = A[i + 5],
-    by_plan = A[i + 6] == 1, part = A[i + 7], flows = {},
-  }
-  i = i + 8
+-- A part of the budget into `rule`, in the values from `i` on: its kind, and what it is.
+local function read_part(rule, i)
+  rule.part = A[i]
   if rule.part == BASE then
-    rule.units, rule.from = A[i], A[i + 1]
-    return rule, i + 2
+    rule.units, rule.from = A[i + 1], A[i + 2]
+    return i + 3
   end
   if rule.part ~= SHARES then
-    return rule, i
+    return i + 1
   end
-  local steps, n = {}, 2 * A[i]
+  local steps, n = {}, 2 * A[i + 1]
   for k = 1, n do
-    steps[k] = A[i + k]
+    steps[k] = A[i + 1 + k]
   end
   rule.shares = steps
-  return rule, i + n + 1
+  return i + n + 2
+end
+
+-- A rule in the values from `i` on: algorithm, limit, burst, its two numbers, `fill_ms`, flags (1: limits depend on the
+-- plan; 2: it may go over; 4: what is known decides), its part, and its part of the overdraft. Returns what comes after
+-- it, too.
+local function read_rule(i)
+  local flags = A[i + 6]
+  local rule = {
+    kind = A[i], limit = A[i + 1], burst = A[i + 2], a = A[i + 3], b = A[i + 4], fill_ms = A[i + 5],
+    by_plan = flags % 2 == 1, lenient = flags >= KNOWN, part = 0, flows = {},
+  }
+  i = read_part(rule, i + 7)
+  if flags % 4 >= OVER then
+    rule.over = {}
+    i = read_part(rule.over, i)
+  end
+  return rule, i
 end
 
 -- The rules of a call: how many, and then each.

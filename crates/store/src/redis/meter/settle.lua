@@ -78,6 +78,13 @@ local function settle(s)
     s.limit, s.burst = rule.limit, rule.burst
   end
   s.old = s.stored and s.epoch ~= epoch
+  if rule.lenient then
+    s.terms = nil
+    -- What is known by a clock that stepped, or may have, is doubted; units of a window have no time.
+    if s.stored and (s.old or not inside) and rule.kind ~= WINDOW then
+      s.stored, s.old, s.holds, s.distance = false, false, nil, nil
+    end
+  end
   if inside then
     if s.old and s.holds then
       local ends = epoch_began + HOLD_MAX_MS
@@ -106,6 +113,7 @@ local function settle(s)
     if inside then
       ppb = share_at(steps, now)
     end
+    s.ppb = ppb
     if rule.kind == BUCKET then
       local flow = flow_of(rule, ppb)
       s.of = flow.cap
@@ -118,8 +126,10 @@ local function settle(s)
   return m
 end
 
-local function can_hold(s)
-  return s.rule.kind == SLOTS or not s.holds or #s.holds < HOLDS_MAX
+local can_hold
+function can_hold(s)
+  return (s.rule.kind == SLOTS or not s.holds or #s.holds < HOLDS_MAX)
+    and (not s.overdraft or can_hold(s.overdraft) and can_hold(s.known))
 end
 
 -- Takes `cost` out. With `ms` it may be put back under `id` for so long.
@@ -157,6 +167,9 @@ end
 -- Outside the span a write keeps the time to live; what wasn't there is hardly kept.
 local function write_meter(s, shares)
   local m, kind, holds = s.m, s.rule.kind, s.holds
+  if s.rule.lenient and not inside and kind ~= WINDOW then
+    return
+  end
   local at
   if inside then
     -- What has too much future is kept for as long as Redis can count.

@@ -63,7 +63,8 @@ make[WINDOW] = function()
   -- No rights once it is closed, and outside the span none where it isn't open yet.
   function m.settle(s)
     s.used = s.used or 0
-    s.closed = window_start(s.rule, s.label + 1) <= closed_before or (not s.stored and not inside)
+    s.closed = not s.rule.lenient
+      and (window_start(s.rule, s.label + 1) <= closed_before or (not s.stored and not inside))
     if not s.closed then
       local delta = s.terms and s.terms.delta or 0
       s.of = max(window_base(s.rule, s.label) + delta, 0)

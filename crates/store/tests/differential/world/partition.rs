@@ -10,10 +10,12 @@ impl World {
         match self.below(100) {
             0..29 => self.decide(),
             29..37 => self.batch(),
-            37..49 => self.end_holds(),
-            49..63 => self.swap(),
+            37..47 => self.end_holds(),
+            47..52 => self.hear(),
+            52..63 => self.swap(),
             63..68 => self.read(),
-            68..72 => self.feed(),
+            68..71 => self.feed(),
+            71 => self.sweep(),
             72..75 => self.ack(),
             75..82 => self.merge(),
             82..85 => self.usage(),
@@ -555,6 +557,16 @@ impl World {
         }
     }
 
+    fn sweep(&mut self) {
+        let op = Op::Sweep {
+            fence: self.fence(),
+            readers: vec![self.reader(), "nobody".into()],
+            traded_max: self.pick(&[0, 1, 5, 300]),
+            feed_max: self.pick(&[0, 1, 5, 300]),
+        };
+        let _ = self.apply(op);
+    }
+
     fn ack(&mut self) {
         let op = Op::Ack {
             fence: self.fence(),
@@ -616,6 +628,66 @@ impl World {
             fence,
             partition,
             slots,
+        });
+    }
+
+    /// Peers say what they admitted of keys that are decided here.
+    fn hear(&mut self) {
+        let fence = self.fence();
+        let keys = self.subject();
+        let partition = keys[0].partition();
+        let told_keys: Vec<Key> = keys
+            .iter()
+            .filter(|key| {
+                let rule = &self.rules[*key];
+                rule.is_told() || !matches!(rule.algorithm, Algorithm::Concurrency { .. })
+            })
+            .cloned()
+            .collect();
+        let mut heard = vec![];
+        for key in told_keys {
+            for _ in 0..self.below(3) {
+                let rule = self.rule_of(&key);
+                let label = rule.label(self.now).map(|label| match self.below(8) {
+                    0 => label.saturating_sub(1),
+                    1 => label + 1,
+                    _ => label,
+                });
+                let id = MeterId {
+                    key: key.clone(),
+                    label,
+                };
+                self.ids.insert(id.clone());
+                let units = match self.below(12) {
+                    0 => 0,
+                    1 => 1 << 53,
+                    2 => self.below(1 << 40),
+                    _ => self.below(60),
+                };
+                let recent = match self.chance(70) {
+                    true => units,
+                    false => self.below(units + 1),
+                };
+                let began = match self.below(4) {
+                    0 => StoreMs(1_000 + self.below(3)),
+                    _ => StoreMs(1_000),
+                };
+                heard.push(Heard {
+                    id,
+                    rule,
+                    actor: self.actor(),
+                    told: Told {
+                        began,
+                        units,
+                        recent,
+                    },
+                });
+            }
+        }
+        let _ = self.apply(Op::Hear {
+            fence,
+            partition,
+            heard,
         });
     }
 

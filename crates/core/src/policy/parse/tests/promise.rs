@@ -46,30 +46,43 @@ fn what_is_not_supported_yet_is_refused_and_never_ignored() {
             &["8 mode: \"home\" is not supported yet; expected \"shares\""][..],
         ),
         (
-            "tolerance = \"never-under\"",
-            &["8 tolerance: \"never-under\" is not supported yet; expected \"never-over\""],
-        ),
-        (
-            "tolerance = { over = \"5%\" }",
-            &["8 tolerance: { over = ... } is not supported yet; expected \"never-over\""],
-        ),
-        (
             "tolerance = \"never-under\"\non_store_failure = \"open\"",
-            &[
-                "8 tolerance: \"never-under\" is not supported yet; expected \"never-over\"",
-                "9 on_store_failure: \"open\" is not supported yet; expected \"closed\"",
-            ],
+            &["9 on_store_failure: \"open\" is not supported yet; expected \"closed\""],
         ),
         (
             "tolerance = { over = \"0.5%\" }\non_store_failure = \"local\"",
-            &[
-                "8 tolerance: { over = ... } is not supported yet; expected \"never-over\"",
-                "9 on_store_failure: \"local\" is not supported yet; expected \"closed\"",
-            ],
+            &["9 on_store_failure: \"local\" is not supported yet; expected \"closed\""],
         ),
     ] {
         assert_added_is_refused(added, expected);
     }
+}
+
+#[test]
+fn every_tolerance_is_read() {
+    for (added, expected) in [
+        ("", Tolerance::NeverOver),
+        ("tolerance = \"never-over\"", Tolerance::NeverOver),
+        ("tolerance = \"never-under\"", Tolerance::NeverUnder),
+        (
+            "tolerance = { over = \"0.5%\" }",
+            Tolerance::Over { ppm: 5_000 },
+        ),
+        (
+            "tolerance = { over = \"100%\" }",
+            Tolerance::Over { ppm: 1_000_000 },
+        ),
+    ] {
+        assert_eq!(read_with(added).tolerance, expected);
+    }
+}
+
+#[test]
+fn slots_have_no_tolerance() {
+    let text = "regions = [\"us-east\"]\n[[policy]]\nname = \"api\"\nkey = []\nmode = \"region\"\n\
+                algorithm = \"concurrency\"\nlimit = 10\nslot_ttl = \"1m\"\ntolerance = \"never-under\"\n";
+    let errors = parse(text).unwrap_err().to_string();
+    assert!(errors.contains("slots are not shared"), "{errors}");
 }
 
 #[test]

@@ -1,0 +1,14 @@
+use super::*;
+use crate::tests::{each_mistake_is_caught, holds_in};
+
+#[test]
+fn each_mistake_shows() {
+    each_mistake_is_caught::<RevisionsModel>();
+}
+
+#[test]
+fn small_spaces_hold() {
+    for bounds in RevisionsModel::small() {
+        holds_in::<RevisionsModel>(bounds);
+    }
+}
