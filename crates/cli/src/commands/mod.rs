@@ -4,6 +4,7 @@ pub(crate) mod check;
 pub(crate) mod policy;
 pub(crate) mod region;
 pub(crate) mod shares;
+pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod usage;
 
