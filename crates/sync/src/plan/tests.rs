@@ -218,6 +218,34 @@ fn an_idle_giver_keeps_its_floor_and_gives_the_rest_to_a_peer_that_refuses() {
 }
 
 #[test]
+fn rights_of_a_window_that_is_far_off_are_not_given() {
+    let here = here();
+    let mut id = here.id("day");
+    id.label = id.label.map(|label| label + 1);
+    let given = |now: StoreMs| {
+        let fence = Fence {
+            span: Span::after(now),
+            ..here.fence
+        };
+        let scene = Scene {
+            now,
+            fence: &fence,
+            ..here.scene(&id, 0)
+        };
+        let ask = asks(&id, 90, true, false);
+        let mut track = Track::new(0);
+        let plan = answer(&scene, &mut track, &nothing(), &here.b(), Epoch(1), &ask);
+        plan.swap.is_some()
+    };
+    let begins = StoreMs((NOW.0 / 86_400_000 + 1) * 86_400_000);
+    assert!(given(begins.minus(60_000)));
+    assert!(
+        !given(begins.minus(60_001)),
+        "a lost store would have them again"
+    );
+}
+
+#[test]
 fn the_floor_goes_last_to_a_peer_with_no_other_source() {
     let here = here();
     let id = here.id("day");
