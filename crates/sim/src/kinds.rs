@@ -283,7 +283,7 @@ impl Setup {
         };
         let two = |faults: Faults| Self {
             nodes: 2,
-            duration_ms: 52_000,
+            duration_ms: 66_000,
             faults_until_ms: 32_000,
             ..with(faults)
         };

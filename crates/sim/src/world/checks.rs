@@ -117,7 +117,10 @@ impl World {
                     "{key:?}: {tokens} and {held} held are in the bucket of {shop}, of {of}"
                 ));
             }
-            if is_bucket && settled.inside && meter.is_some() {
+            // What is held comes and goes without flowing.
+            if held > 0 {
+                self.levels.remove(&(which, shop));
+            } else if is_bucket && settled.inside && meter.is_some() {
                 let now = Level {
                     units: tokens + held,
                     at_ms: self.now,

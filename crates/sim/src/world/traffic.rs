@@ -231,6 +231,8 @@ impl World {
         let ended = self.shops[shop].memory.apply(now, Op::EndHolds(end));
         if hold.release && ended == Ok(Reply::Ended(vec![true])) {
             self.audit.put_back(&hold.admission);
+            // What comes back doesn't flow in.
+            self.levels.retain(|(_, of), _| *of != shop);
             self.tell(|_| {
                 let Admission { key, units, .. } = &hold.admission;
                 format!("region {shop} puts back {units} of {}", key.as_str())
