@@ -19,6 +19,9 @@ pub const HOLD_MAX_MS: u64 = 5_000;
 /// How far the clocks of two hosts that serve one region's store, one after the other, may differ.
 pub const SKEW_MS: u64 = 60_000;
 
+/// Rights of a window are given at most so long before it begins, by the giver's clock.
+pub const GIVEN_AHEAD_MS: u64 = 60_000;
+
 /// `[from, until]` on the store's clock. Outside, a script uses no borrowed share, reclaims nothing, refills nothing
 /// and opens no window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

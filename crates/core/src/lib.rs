@@ -15,6 +15,7 @@ pub mod meter;
 pub mod period;
 pub mod policy;
 pub mod regime;
+pub mod rollout;
 pub mod schedule;
 pub mod usage;
 

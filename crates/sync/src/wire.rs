@@ -3,6 +3,7 @@
 //! What comes in is checked against every bound before the machine sees any of it: a message is taken as a whole or
 //! refused as a whole, with the field at fault. No input makes this panic.
 
+mod rollout;
 #[cfg(test)]
 mod tests;
 
@@ -87,6 +88,9 @@ pub fn to_wire(message: &Message) -> proto::Message {
             .collect(),
         known: table.known.iter().map(lives_to_wire).collect(),
         ended: table.ended.iter().map(|life| life.to_bits()).collect(),
+        revisions: rollout::revisions_to_wire(&table.rollout),
+        original: table.rollout.original,
+        retired: rollout::retired_to_wire(&table.rollout),
         policies: message.policies,
         is_reply: message.is_reply,
         usage,
@@ -236,6 +240,7 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
             .into_iter()
             .map(|bits| life("ended", bits))
             .collect::<Result<_, _>>()?,
+        rollout: rollout::from_wire(wire.revisions, wire.original, wire.retired)?,
     };
     let usage = few("usage", wire.usage, USAGE_MAX)?;
     let usage = each(usage, |entry| {

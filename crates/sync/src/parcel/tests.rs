@@ -22,6 +22,7 @@ fn empty() -> Message {
             present: BTreeMap::new(),
             known: BTreeMap::new(),
             ended: BTreeSet::new(),
+            rollout: Default::default(),
         },
         policies: 1,
         is_reply: false,

@@ -10,7 +10,7 @@ use crate::track::{Answered, Track};
 use apportion_core::allotment::{Allotment, Credit, LoanAsk, Loans};
 use apportion_core::demand;
 use apportion_core::fence::SPAN_MS;
-use apportion_core::meter::{Rule, Settled, State};
+use apportion_core::meter::{Rule, Settled, State, Terms};
 use apportion_core::schedule::{MICRO, PPB};
 use apportion_core::{Actor, Epoch, Region, StoreMs};
 use apportion_store::{Snapshot, Swap};
@@ -39,6 +39,8 @@ pub(crate) struct LoanNow {
     pub(crate) of: u64,
     pub(crate) used: u64,
     pub(crate) fresh: bool,
+    /// Its terms were laid down under another base.
+    outdated: bool,
     /// It gives nothing yet, whatever its share: nothing is borrowed for it.
     blocked: bool,
     /// No loan of a window ends while a plan is carried out. If one did, a share could be lowered unseen: at the swap it
@@ -104,6 +106,7 @@ impl Scene<'_> {
             of: settled.of,
             used,
             fresh: snapshot.meter.is_none(),
+            outdated: matches!(terms, Some(Terms::Loans { shares, .. }) if shares.last().ppb != base),
             blocked: settled.is_blocked(),
             steady: !is_window || !loans.borrowed.iter().any(ends),
             rule,
@@ -159,7 +162,7 @@ pub(super) fn survey(
             loans = loans.keep(&credit.from, keep);
         }
     }
-    if loans != now.loans {
+    if loans != now.loans || now.outdated {
         plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans.clone()));
     }
     let is_true = now.least <= scene.share_with(&loans);

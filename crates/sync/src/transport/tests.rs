@@ -48,6 +48,7 @@ pub(crate) fn message_from(name: &str) -> Message {
             present: BTreeMap::new(),
             known: BTreeMap::new(),
             ended: BTreeSet::new(),
+            rollout: Default::default(),
         },
         policies: 1,
         is_reply: false,

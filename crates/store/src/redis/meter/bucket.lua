@@ -108,8 +108,14 @@ make[BUCKET] = function()
     if s.stored then
       tokens, at = s.tokens, s.old and epoch_began or s.at
     elseif missing_empty_at < 0 then
-      -- A meter is kept until it is surely full under the last of its shares, traded or not.
-      tokens, at = s.of, now
+      -- A meter is kept until it is surely full under the last of its shares, traded or not. One that was never there was
+      -- full from the first of them on.
+      local steps = s.shares
+      if steps and steps[3] then
+        tokens, at = flow_of(s.rule, steps[2]).cap, min(steps[3], now)
+      else
+        tokens, at = s.of, now
+      end
     else
       tokens, at = 0, missing_empty_at
     end

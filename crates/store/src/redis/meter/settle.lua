@@ -93,7 +93,11 @@ local function settle(s)
   s.of, s.flow = 0, NO_FLOW
   if steps then
     local ppb
-    if terms and terms.shares and terms.epoch == epoch then
+    if terms and terms.shares and terms.shares[#terms.shares] > steps[#steps] then
+      -- They were laid down before the base was lowered.
+      ppb = min(least_share(steps), terms.own_ppb)
+      steps = {0, ppb}
+    elseif terms and terms.shares and terms.epoch == epoch then
       steps = terms.shares
       ppb = terms.own_ppb
     elseif not inside then
