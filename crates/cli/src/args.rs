@@ -42,6 +42,11 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Show the state of a region, and of the others as it sees them
     Status(ClientArgs),
+    /// Take a region out of service, or say that it is
+    Region {
+        #[command(subcommand)]
+        command: RegionCommand,
+    },
     /// Show how the budget of one subject is divided over the regions
     Shares(SharesArgs),
     /// Show what was admitted
@@ -60,6 +65,28 @@ pub(crate) enum Command {
 pub(crate) enum UsageCommand {
     /// List the counters of a policy, or of all, merged over the regions
     List(UsageListArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RegionCommand {
+    /// Say that another region's store is off for good
+    ///
+    /// Its life ends in all regions: roll-outs don't wait for it any more, and if it comes back it begins anew, without a
+    /// base. Make sure that it is off: what it still admits is admitted beside the budget that the others take over.
+    Retire(RetireArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetireArgs {
+    /// The region that is off
+    pub(crate) region: String,
+
+    /// Even if it is within reach
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,7 @@ mod exit;
 mod run;
 mod table;
 
-use args::{Cli, Command, PolicyCommand, UsageCommand};
+use args::{Cli, Command, PolicyCommand, RegionCommand, UsageCommand};
 use clap::Parser;
 use exit::{Exit, Failure};
 use std::process::ExitCode;
@@ -31,6 +31,9 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Dev(args) => run::dev(args),
         Command::Check(args) => commands::check::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::Region {
+            command: RegionCommand::Retire(args),
+        } => commands::retire::run(args),
         Command::Shares(args) => commands::shares::run(args),
         Command::Usage {
             command: UsageCommand::List(args),

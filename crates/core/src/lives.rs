@@ -240,7 +240,9 @@ impl RegionState {
         let knows_us = table.present.get(&self.region) == Some(&self.life);
         next.rollout = next.rollout.hear(from, &table.rollout, knows_us);
         let retired = table.rollout.retired.iter();
-        for told in retired.filter(|told| peers.contains(&told.region) || told.region == self.region) {
+        for told in
+            retired.filter(|told| peers.contains(&told.region) || told.region == self.region)
+        {
             next = next.retire(&told.region, told.number, &told.lives);
         }
         if let Standing::Asking(answers) = &mut next.standing {
@@ -256,7 +258,11 @@ impl RegionState {
     pub fn retire(mut self, region: &Region, number: u64, lives: &BTreeSet<Life>) -> Self {
         let lives: BTreeSet<Life> = lives.iter().take(LIVES_MAX).copied().collect();
         self.rollout = self.rollout.retire(region, number, &lives, self.anchor);
-        if self.present.get(region).is_some_and(|life| lives.contains(life)) {
+        if self
+            .present
+            .get(region)
+            .is_some_and(|life| lives.contains(life))
+        {
             self.present.remove(region);
             self.began.remove(region);
         }

@@ -40,9 +40,11 @@ pub struct Rollout {
     pub fronts: BTreeMap<String, Front>,
     /// What the peers said, as far as it matters still.
     pub heard: BTreeMap<Region, Said>,
-    /// This life can't know what an earlier one confirmed: it has no base until every peer goes by the newest revision
-    /// alone.
+    /// This life can't know what an earlier one confirmed: it has no base of a policy until every peer goes by the newest
+    /// revision of it alone.
     pub unsure: bool,
+    /// While it is unsure: the policies that it has a base of.
+    pub begun: BTreeSet<String>,
     /// This region has never gone by any other revision.
     pub original: bool,
     /// Of windows this life has a base only of those that begin when its peers went by the newest revision already, whose
@@ -80,6 +82,8 @@ pub struct Front {
 pub struct Said {
     /// Number and digest of each revision that it goes by.
     pub list: Vec<(u64, u64)>,
+    /// Hashes of policies that older ones of these count for.
+    pub behind: BTreeSet<u64>,
     pub original: bool,
     /// The revisions that it has confirmed, by number.
     pub kept: BTreeMap<u64, Kept>,
@@ -109,6 +113,8 @@ pub struct Retired {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Told {
     pub revisions: Vec<ToldRevision>,
+    /// Hashes of the policies that more than the newest of these count for.
+    pub behind: BTreeSet<u64>,
     pub original: bool,
     pub retired: Vec<ToldRetired>,
 }
@@ -180,6 +186,7 @@ impl Rollout {
     pub fn reborn(self) -> Self {
         Self {
             unsure: true,
+            begun: BTreeSet::new(),
             heard: BTreeMap::new(),
             ..self
         }
@@ -257,8 +264,14 @@ impl Rollout {
             number: retired.number,
             lives: retired.lives.clone(),
         };
+        let ids = self
+            .newest()
+            .into_iter()
+            .flat_map(|newest| newest.budgets.keys());
+        let behind = ids.filter(|id| self.in_force(id).count() > 1);
         Told {
             revisions: self.revisions.iter().map(told).collect(),
+            behind: behind.map(|id| hash_of(id)).collect(),
             original: self.original,
             retired: self.retired.iter().map(retired).collect(),
         }
@@ -275,7 +288,12 @@ impl Rollout {
         let ours: BTreeSet<u64> = self.revisions.iter().map(|r| r.number).collect();
         let said = self.heard.entry(from.clone()).or_default();
         if knows_us {
-            said.list = told.revisions.iter().map(|r| (r.number, r.digest)).collect();
+            said.list = told
+                .revisions
+                .iter()
+                .map(|r| (r.number, r.digest))
+                .collect();
+            said.behind.clone_from(&told.behind);
             said.original = told.original;
         }
         said.kept.retain(|number, _| ours.contains(number));
@@ -340,6 +358,7 @@ impl Rollout {
             of.revisions.iter().map(|r| (r.number, r.digest)).collect()
         };
         self.unsure == other.unsure
+            && self.begun == other.begun
             && self.fronts == other.fronts
             && self.windows_from == other.windows_from
             && self.retired == other.retired
@@ -353,11 +372,12 @@ impl Rollout {
         if self.is_plain() {
             return policy.base_ppb(region);
         }
-        let base = |(number, budget): (u64, &Budget)| match self.has_base(region, number) {
+        let id = policy.id();
+        let base = |(number, budget): (u64, &Budget)| match self.has_base(&id, region, number) {
             true => budget.base_ppb(region),
             false => 0,
         };
-        let least = self.in_force(&policy.id()).map(base).min();
+        let least = self.in_force(&id).map(base).min();
         least.unwrap_or_else(|| self.alone(policy.base_ppb(region)))
     }
 
@@ -371,7 +391,7 @@ impl Rollout {
         let Some(now) = self.newest().and_then(|r| r.budgets.get(&id)) else {
             return self.alone(newest);
         };
-        let base = |(number, budget): (u64, &Budget)| match self.has_base(region, number) {
+        let base = |(number, budget): (u64, &Budget)| match self.has_base(&id, region, number) {
             true => budget.base_units(budget.was(now, limits).limit, region),
             false => 0,
         };
@@ -387,7 +407,9 @@ impl Rollout {
         let Some(now) = self.newest().and_then(|r| r.budgets.get(&id)) else {
             return limits;
         };
-        let all = self.in_force(&id).map(|(_, budget)| budget.was(now, limits));
+        let all = self
+            .in_force(&id)
+            .map(|(_, budget)| budget.was(now, limits));
         all.fold(limits, less)
     }
 
@@ -417,8 +439,9 @@ impl Rollout {
         if self.unsure { 0 } else { base }
     }
 
-    fn has_base(&self, region: &Region, number: u64) -> bool {
-        !self.unsure && self.retired.get(region).is_none_or(|r| r.number < number)
+    fn has_base(&self, id: &str, region: &Region, number: u64) -> bool {
+        (!self.unsure || self.begun.contains(id))
+            && self.retired.get(region).is_none_or(|r| r.number < number)
     }
 
     fn in_force<'a>(&'a self, id: &'a str) -> impl Iterator<Item = (u64, &'a Budget)> {
@@ -440,7 +463,7 @@ impl Rollout {
             }
         }
         self.prune(now);
-        if self.unsure && self.all_go_by_the_newest(now) {
+        if self.unsure {
             self.begin(now);
         }
         self.forget_raises(now);
@@ -450,11 +473,12 @@ impl Rollout {
     /// Regions that some policy waits for.
     pub fn waits_for(&self, now: &Now<'_>) -> BTreeSet<Region> {
         let mut missing = BTreeSet::new();
-        if self.unsure {
-            missing.extend(now.peers.iter().filter(|p| !self.goes_by_the_newest(p)).cloned());
-        }
         for policy in dealt(now.policies) {
             let id = policy.id();
+            if self.unsure && !self.begun.contains(&id) {
+                let behind = |peer: &&Region| !self.goes_by_the_newest(peer, &id);
+                missing.extend(now.peers.iter().filter(behind).cloned());
+            }
             let list: Vec<_> = self.in_force(&id).collect();
             if list.len() > 1 {
                 missing.extend(self.missing(policy, &list, now));
@@ -566,7 +590,9 @@ impl Rollout {
         if !policy.algorithm.is_bucket() {
             return None;
         }
-        let base = |(number, budget): &(u64, &Budget)| match self.has_base(now.region, *number) {
+        let id = policy.id();
+        let base = |(number, budget): &(u64, &Budget)| match self.has_base(&id, now.region, *number)
+        {
             true => budget.base_ppb(now.region),
             false => 0,
         };
@@ -578,7 +604,7 @@ impl Rollout {
             u64::try_from(ppb).unwrap_or(u64::MAX)
         };
         let mut before = of(left.iter().map(base).min()?);
-        if let Some((_, earlier)) = self.fronts.get(&policy.id()).and_then(|front| front.raised) {
+        if let Some((_, earlier)) = self.fronts.get(&id).and_then(|front| front.raised) {
             before = before.min(of(earlier));
         }
         let after = kept.iter().map(base).min()?;
@@ -594,49 +620,59 @@ impl Rollout {
         self.revisions.retain(|r| r.number >= needed);
         let oldest = self.revisions.first().map_or(0, |r| r.number);
         let ids: BTreeSet<String> = now.policies.iter().map(|p| p.id()).collect();
-        self.fronts
-            .retain(|id, front| ids.contains(id) && (front.number > oldest || front.raised.is_some()));
+        self.fronts.retain(|id, front| {
+            ids.contains(id) && (front.number > oldest || front.raised.is_some())
+        });
         if !self.unsure && self.revisions.len() <= 1 {
             self.heard.clear();
         }
     }
 
-    fn all_go_by_the_newest(&self, now: &Now<'_>) -> bool {
-        now.peers.iter().all(|peer| self.goes_by_the_newest(peer))
-    }
-
-    /// Whether a peer has said that it goes by our newest revision alone.
-    fn goes_by_the_newest(&self, peer: &Region) -> bool {
+    /// Whether a peer has said that nothing but our newest revision counts for a policy there.
+    fn goes_by_the_newest(&self, peer: &Region, id: &str) -> bool {
         let Some(newest) = self.newest() else {
             return false;
         };
-        let ours = [(newest.number, newest.digest)];
         let said = self.heard.get(peer).is_some_and(|said| {
             let is_kept = said.original || said.kept.contains_key(&newest.number);
-            said.list == ours && is_kept
+            let is_newest = said.list.last() == Some(&(newest.number, newest.digest));
+            is_newest && is_kept && !said.behind.contains(&hash_of(id))
         });
         said || self.is_retired(peer)
     }
 
-    /// Every region goes by the newest revision alone: so does this life, and begins to use its base.
+    /// Begins to use the base of each policy that every region goes by the newest revision of.
     fn begin(&mut self, now: &Now<'_>) {
-        self.unsure = false;
-        let newest = self.revisions.len() - 1;
-        self.revisions.drain(..newest);
-        let number = self.revisions[0].number;
-        let peers = |peer: &Region| self.heard.get(peer).is_none_or(|said| said.original);
-        let at_the_beginning =
-            now.is_first && self.original && now.peers.iter().all(peers);
-        self.fronts.clear();
-        if !at_the_beginning {
+        let Some(number) = self.newest().map(|newest| newest.number) else {
+            return;
+        };
+        let all = |id: &String| {
+            now.peers
+                .iter()
+                .all(|peer| self.goes_by_the_newest(peer, id))
+        };
+        let ids = dealt(now.policies).map(|policy| policy.id());
+        let new = ids.filter(|id| !self.begun.contains(id)).filter(all);
+        let new: BTreeSet<String> = new.collect();
+        let is_original = |peer: &Region| self.heard.get(peer).is_none_or(|said| said.original);
+        let at_the_beginning = now.is_first && self.original && now.peers.iter().all(is_original);
+        if !at_the_beginning && !new.is_empty() {
             let since = |said: &Said| said.kept.get(&number).map(|kept| kept.since);
-            self.windows_from = self.heard.values().filter_map(since).max().unwrap_or_default();
-            let raised = Some((now.now.max(now.high_water), 0));
-            let rates = dealt(now.policies).filter(|p| p.algorithm.is_bucket());
-            self.fronts
-                .extend(rates.map(|policy| (policy.id(), Front { number, raised })));
+            let since = self.heard.values().filter_map(since).max();
+            self.windows_from = since.unwrap_or_default();
         }
-        self.heard.clear();
+        for policy in dealt(now.policies).filter(|policy| new.contains(&policy.id())) {
+            let from = now.now.max(now.high_water);
+            let raised = policy.algorithm.is_bucket() && !at_the_beginning;
+            let raised = raised.then_some((from, 0));
+            self.fronts.insert(policy.id(), Front { number, raised });
+        }
+        self.begun.extend(new);
+        if dealt(now.policies).all(|policy| self.begun.contains(&policy.id())) {
+            self.unsure = false;
+            self.begun.clear();
+            self.prune(now);
+        }
     }
 
     /// An older share matters until a bucket has filled under the newer one.
@@ -648,7 +684,10 @@ impl Rollout {
                 let id = policy.id();
                 let (since, _) = self.fronts.get(&id)?.raised?;
                 let per_ms = policy.algorithm.period()?.longest_ms();
-                let fill = self.in_force(&id).map(|(_, budget)| budget.fill_ms(per_ms)).max()?;
+                let fill = self
+                    .in_force(&id)
+                    .map(|(_, budget)| budget.fill_ms(per_ms))
+                    .max()?;
                 (now.now >= since.plus(fill).plus(SLACK_MS)).then_some(id)
             })
             .collect();
@@ -665,6 +704,10 @@ fn dealt(policies: &[Arc<Policy>]) -> impl Iterator<Item = &Arc<Policy>> {
     policies
         .iter()
         .filter(|policy| !matches!(policy.algorithm, Algorithm::Concurrency { .. }))
+}
+
+fn hash_of(id: &str) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(id.as_bytes())
 }
 
 fn is_window(policy: &Policy) -> bool {

@@ -157,7 +157,11 @@ impl Shares {
         let before = self.0.iter().enumerate();
         let before = before.filter(|(i, step)| *i == 0 || step.from < moment);
         let lower = before.map(|(i, step)| Step {
-            from: if i == 0 { step.from.min(moment) } else { step.from },
+            from: if i == 0 {
+                step.from.min(moment)
+            } else {
+                step.from
+            },
             ppb: step.ppb.min(ppb),
         });
         let after = self.0.iter().filter(|step| step.from > moment).copied();

@@ -2,7 +2,7 @@
 
 use crate::plans::Plans;
 use apportion_core::fence::{DRIFT_PPM, SPAN_MS};
-use apportion_core::{Algorithm, Key, Policy, StoreMs};
+use apportion_core::{Algorithm, Key, Limits, Policy, StoreMs};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Clocks are read in whole milliseconds, twice.
@@ -76,7 +76,13 @@ impl Audit {
                 Ok(())
             }
             Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => {
-                self.fill(a, per_ms, limit(0))
+                // A bucket that was emptied under an older limit is forgotten once it is full by that.
+                let since_ms = at_ms.saturating_sub(2 * per_ms);
+                self.fill(
+                    a,
+                    per_ms,
+                    plans.largest_since(a.policy, key, since_ms, at_ms),
+                )
             }
             Algorithm::SlidingLog { per_ms } => {
                 let limit = limit(at_ms.saturating_sub(2 * per_ms));
@@ -95,9 +101,9 @@ impl Audit {
         }
     }
 
-    fn fill(&mut self, a: &Admission<'_>, per_ms: u64, limit: u64) -> Result<(), String> {
-        let burst = a.policy.limits.burst as f64;
-        let rate = limit as f64 / per_ms as f64;
+    fn fill(&mut self, a: &Admission<'_>, per_ms: u64, limits: Limits) -> Result<(), String> {
+        let burst = limits.burst as f64;
+        let rate = limits.limit as f64 / per_ms as f64;
         let entry = self.buckets.entry(a.key.clone());
         let (level, since) = entry.or_insert((burst, a.at_ms));
         let drift = 1.0 + DRIFT_PPM as f64 / 1e6;

@@ -1,5 +1,6 @@
 //! The kinds of runs that are looked at by default.
 
+use crate::files::Rollouts;
 use crate::{Faults, Setup};
 use apportion_core::lives::OnEmpty;
 
@@ -96,6 +97,7 @@ impl Setup {
             one_sided: false,
             flip_at_ms: None,
             on_empty: OnEmpty::Ask,
+            rollouts: Rollouts::default(),
         };
         let with = |faults: Faults| Self {
             faults,
@@ -122,6 +124,11 @@ impl Setup {
             ..crashes
         };
         let everything = Faults { step: 30, ..losses };
+        let few_losses = Faults {
+            lose_store: 4,
+            roll_back: 4,
+            ..crashes
+        };
         vec![
             ("calm", calm.clone()),
             ("network", with(network)),
@@ -129,6 +136,31 @@ impl Setup {
             ("losses", with(losses)),
             ("clocks", with(clocks)),
             ("everything", with(everything)),
+            (
+                "rollouts",
+                Self {
+                    rollouts: Rollouts {
+                        files: 3,
+                        regions_move: false,
+                    },
+                    duration_ms: 250_000,
+                    faults_until_ms: 110_000,
+                    ..with(few_losses)
+                },
+            ),
+            (
+                "regions",
+                Self {
+                    regions: 4,
+                    rollouts: Rollouts {
+                        files: 2,
+                        regions_move: true,
+                    },
+                    duration_ms: 250_000,
+                    faults_until_ms: 110_000,
+                    ..with(crashes)
+                },
+            ),
         ]
     }
 }

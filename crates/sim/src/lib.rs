@@ -2,11 +2,13 @@
 //! sync machine, driven by one seed. Every admission is checked against a perfect global limiter.
 
 mod audit;
+mod files;
 mod kinds;
 mod plans;
 mod world;
 
 pub use audit::{Audit, Violation};
+pub use files::Rollouts;
 pub use world::{Faults, Outcome, Setup, World};
 
 /// Runs `setup` from `seed`.

@@ -13,7 +13,7 @@ struct Args {
     /// The first one.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Which kind of run: calm, network, crashes, losses, clocks, everything; all of them by default.
+    /// Which kind of run: calm, network, crashes, losses, clocks, everything, rollouts, regions; all of them by default.
     #[arg(long)]
     kind: Option<String>,
 }
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let mut violations = 0;
     for (name, setup) in chosen {
         let mut sum = (0, 0, 0, 0);
+        let (mut undecided, mut rolled_out) = (0, 0);
         for seed in args.from..args.from + args.seeds {
             match run(setup, seed) {
                 Ok(outcome) => {
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
                     sum.1 += outcome.admitted;
                     sum.2 += outcome.losses;
                     sum.3 += outcome.steps;
+                    undecided += outcome.undecided;
+                    rolled_out += outcome.rolled_out;
                 }
                 Err(violation) => {
                     violations += 1;
@@ -59,7 +62,8 @@ fn main() -> ExitCode {
             }
         }
         println!(
-            "{name}: {} seeds, {} requests, {} units admitted, {} stores lost, {} clocks stepped",
+            "{name}: {} seeds, {} requests, {undecided} undecided, {} units admitted, {} stores lost, {} clocks stepped, \
+             {rolled_out} roll-outs at their end",
             args.seeds, sum.0, sum.1, sum.2, sum.3
         );
     }

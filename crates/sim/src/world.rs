@@ -2,9 +2,11 @@
 
 mod checks;
 mod faults;
+mod rollouts;
 mod traffic;
 
 use crate::audit::{Admission, Audit, Violation};
+use crate::files::Rollouts;
 use crate::plans::Plans;
 use apportion_core::allotment::Timing;
 use apportion_core::fence::SPAN_MS;
@@ -18,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 /// What goes wrong, as chances in a thousand each simulated second.
@@ -59,6 +61,8 @@ pub struct Setup {
     /// With `one_sided`: from here on it goes to the second one.
     pub flip_at_ms: Option<u64>,
     pub on_empty: OnEmpty,
+    /// With some, the policies are drawn from the seed.
+    pub rollouts: Rollouts,
 }
 
 /// What came of a run that broke no promise.
@@ -69,6 +73,9 @@ pub struct Outcome {
     pub undecided: u64,
     pub losses: u64,
     pub steps: u64,
+    /// Roll-outs that came to an end everywhere, and words that a region is off for good.
+    pub rolled_out: u64,
+    pub retired: u64,
     /// Units asked for and units admitted, by key text.
     pub by_key: BTreeMap<String, (u64, u64)>,
     /// Units admitted in each region, before and after the flip.
@@ -83,6 +90,8 @@ struct Shop {
     /// The store's clock: offset, and parts per million that it is fast.
     offset: i64,
     drift_ppm: i64,
+    /// It answers nobody any more.
+    off: bool,
 }
 
 #[derive(Debug)]
@@ -90,6 +99,8 @@ struct Node {
     machine: Option<Machine>,
     /// Counts its restarts: what was on its way to an earlier one is lost.
     generation: u32,
+    /// Which of the files it is started with.
+    file: usize,
     started: u64,
     paused_until: u64,
     regime: Option<Regime>,
@@ -130,6 +141,13 @@ enum Event {
         decide: Box<Decide>,
         policy: Arc<Policy>,
     },
+    NextFile {
+        node: usize,
+        file: usize,
+    },
+    Off {
+        shop: usize,
+    },
     Second,
     Weigh,
 }
@@ -149,7 +167,8 @@ pub struct World {
     now: u64,
     order: u64,
     events: BinaryHeap<Reverse<Scheduled>>,
-    policies: Arc<PolicySet>,
+    /// In the order in which they are rolled out.
+    files: Vec<Arc<PolicySet>>,
     shops: Vec<Shop>,
     nodes: Vec<Node>,
     cuts: BTreeMap<(usize, usize), u64>,
@@ -184,23 +203,32 @@ impl World {
     /// Where the policies of `setup` aren't valid.
     pub fn new(setup: &Setup, seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let policies = Arc::new(
-            PolicySet::parse(&setup.policies, "simulated")
-                .expect("the simulated policies are valid"),
-        );
-        let shops: Vec<Shop> = policies.regions[..setup.regions]
-            .iter()
+        let files = if setup.rollouts.files > 0 {
+            setup.rollouts.draw(&mut rng)
+        } else {
+            let policies = PolicySet::parse(&setup.policies, "simulated");
+            vec![Arc::new(
+                policies.expect("the simulated policies are valid"),
+            )]
+        };
+        let policies = Arc::clone(&files[0]);
+        let regions: BTreeSet<&Region> = files.iter().flat_map(|file| &file.regions).collect();
+        let shops: Vec<Shop> = regions
+            .into_iter()
+            .take(setup.regions)
             .map(|region| Shop {
                 region: region.clone(),
                 memory: Memory::new(&format!("{region}-0")),
                 snapshot: None,
                 offset: rng.random_range(-20_000..20_000),
                 drift_ppm: *[-400, 0, 400].choose(&mut rng).expect("there are choices"),
+                off: false,
             })
             .collect();
         let node = || Node {
             machine: None,
             generation: 0,
+            file: 0,
             started: 0,
             paused_until: 0,
             regime: None,
@@ -240,7 +268,7 @@ impl World {
             now: 0,
             order: 0,
             events: BinaryHeap::new(),
-            policies,
+            files,
             shops,
             nodes,
             cuts: BTreeMap::new(),
@@ -263,6 +291,7 @@ impl World {
             let at = world.rng.random_range(0..500);
             world.at(at, Event::Restart { node });
         }
+        world.plan_rollouts();
         world.at(1_000, Event::Second);
         world.at(1_000, Event::Weigh);
         world.at(1_000, Event::Request);
@@ -303,6 +332,7 @@ impl World {
                 .map_err(|what| self.violation(what))?;
         }
         self.compare_usage().map_err(|what| self.violation(what))?;
+        self.outcome.rolled_out = u64::from(self.is_rolled_out());
         for (_, key) in &self.keys {
             let sums = self
                 .outcome
@@ -337,6 +367,9 @@ impl World {
             } => {
                 // A call that is on its way when its node dies is still executed.
                 let shop = self.shop_of(node);
+                if self.shops[shop].off {
+                    return Ok(());
+                }
                 let now = self.store_now(shop);
                 let replies = ops
                     .into_iter()
@@ -375,6 +408,8 @@ impl World {
                 decide,
                 policy,
             } => return self.decide(node, *decide, &policy),
+            Event::NextFile { node, file } => self.next_file(node, file),
+            Event::Off { shop } => self.turn_off(shop),
             Event::Second => self.second(),
             Event::Weigh => return self.weigh(),
         }
@@ -384,16 +419,21 @@ impl World {
     fn restart(&mut self, node: usize) {
         let shop = self.shop_of(node);
         let region = self.shops[shop].region.clone();
-        let peers = self
-            .shops
-            .iter()
-            .map(|s| s.region.clone())
-            .filter(|r| *r != region)
-            .collect();
+        let policies = Arc::clone(&self.files[self.nodes[node].file]);
+        // It doesn't start with a file that it isn't in.
+        let shops = self.shops.iter().map(|s| &s.region);
+        let shops = shops.filter(|r| policies.regions.contains(r));
+        let (own, peers): (Vec<Region>, Vec<Region>) = shops.cloned().partition(|r| *r == region);
+        if own.is_empty() {
+            return;
+        }
+        if self.setup.rollouts.files > 0 {
+            self.plans.in_use(&policies, self.now);
+        }
         let config = Config {
             region,
             peers,
-            policies: Arc::clone(&self.policies),
+            policies,
             interval_ms: 2_000,
             timing: Timing { term_ms: 10_000 },
             on_empty: self.setup.on_empty,

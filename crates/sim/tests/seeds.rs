@@ -144,3 +144,26 @@ fn a_seed_is_the_whole_story() {
     let setup = setup("everything");
     assert_eq!(run(&setup, 7), run(&setup, 7));
 }
+
+#[test]
+fn the_sum_holds_while_limits_and_weights_change_region_by_region() {
+    let outcomes = hold("rollouts");
+    let done = outcomes.iter().filter(|o| o.rolled_out > 0).count();
+    assert!(
+        done * 10 > outcomes.len() * 9,
+        "{done} of {} roll-outs came to an end",
+        outcomes.len()
+    );
+}
+
+#[test]
+fn the_sum_holds_while_a_region_joins_and_another_goes() {
+    let outcomes = hold("regions");
+    assert!(outcomes.iter().all(|o| o.retired > 0), "a region went");
+    let done = outcomes.iter().filter(|o| o.rolled_out > 0).count();
+    assert!(
+        done * 10 > outcomes.len() * 9,
+        "{done} of {} roll-outs came to an end",
+        outcomes.len()
+    );
+}

@@ -63,6 +63,7 @@ pub struct Handle {
     incoming: mpsc::Sender<Incoming>,
     pressure: mpsc::Sender<Pressure>,
     look_again: Arc<Notify>,
+    retiring: mpsc::Sender<Region>,
 }
 
 struct Driver<S> {
@@ -118,6 +119,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
     let watch = Watch::new(region.clone(), interval_ms, &machine, clock);
     let (incoming_sender, incoming) = mpsc::channel(INCOMING_MAX);
     let (pressure_sender, pressure) = mpsc::channel(PRESSURE_MAX);
+    let (retiring_sender, retiring) = mpsc::channel(1);
     let handle = Handle {
         region,
         peer_regions: peer_regions.into(),
@@ -127,6 +129,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
         incoming: incoming_sender,
         pressure: pressure_sender,
         look_again: Arc::new(Notify::new()),
+        retiring: retiring_sender,
     };
     let driver = Driver {
         machine,
@@ -143,7 +146,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
         next_token: 0,
     };
     let look_again = Arc::clone(&handle.look_again);
-    let running = driver.run(incoming, pressure, look_again, shutdown);
+    let running = driver.run(incoming, pressure, retiring, look_again, shutdown);
     (handle, tokio::spawn(running))
 }
 
@@ -157,6 +160,12 @@ impl Handle {
 
     pub fn status(&self) -> SyncStatus {
         self.facts.load().at(self.clock.now())
+    }
+
+    /// The operator's word that a region's store is off for good. It is done once the status says so.
+    pub async fn retire(&self, region: Region) {
+        // A driver that is gone leaves it undone.
+        let _gone = self.retiring.send(region).await;
     }
 
     /// Where the engine tells of keys under pressure: `try_send`, and forget what has no room.
@@ -187,6 +196,7 @@ impl<S: Store + Clone> Driver<S> {
         mut self,
         mut incoming: mpsc::Receiver<Incoming>,
         mut pressure: mpsc::Receiver<Pressure>,
+        mut retiring: mpsc::Receiver<Region>,
         look_again: Arc<Notify>,
         shutdown: CancellationToken,
     ) {
@@ -204,6 +214,7 @@ impl<S: Store + Clone> Driver<S> {
                 },
                 Some(incoming) = incoming.recv() => self.incoming(incoming),
                 Some(pressure) = pressure.recv() => self.step(Input::Pressure(pressure)),
+                Some(region) = retiring.recv() => self.step(Input::Retire(region)),
                 () = look_again.notified() => self.step(Input::LookAgain),
                 () = sleep(Duration::from_millis(wait)) => self.wake(),
             }

@@ -210,7 +210,9 @@ impl Keeper {
         let Some(state) = self.state().filter(|_| self.refusal.is_none()) else {
             return BTreeSet::new();
         };
-        state.rollout.waits_for(&self.rollout_now(state, state.anchor))
+        state
+            .rollout
+            .waits_for(&self.rollout_now(state, state.anchor))
     }
 
     fn rollout_now<'a>(&'a self, state: &RegionState, now: StoreMs) -> Now<'a> {
@@ -249,7 +251,8 @@ impl Keeper {
             Stage::Putting { next, span, check } => match replies.into_iter().next() {
                 Some(Ok(Reply::Put(version))) => {
                     self.heard.clear();
-                    self.retiring.retain(|region| !next.rollout.is_retired(region));
+                    self.retiring
+                        .retain(|region| !next.rollout.is_retired(region));
                     self.believe(version, *next, span, check);
                     self.bind(now)
                 }
@@ -516,9 +519,10 @@ impl Keeper {
         self.view.as_ref().is_some_and(|(_, state)| {
             !matches!(state.standing, Standing::Asking(_))
                 && !state.rollout.unsure
-                && self.peers.iter().all(|peer| {
-                    state.present.contains_key(peer) || state.rollout.is_retired(peer)
-                })
+                && self
+                    .peers
+                    .iter()
+                    .all(|peer| state.present.contains_key(peer) || state.rollout.is_retired(peer))
         })
     }
 }

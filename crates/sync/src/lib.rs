@@ -19,7 +19,9 @@ pub mod wire;
 mod work;
 
 pub use driver::{Handle, Setup, spawn};
-pub use machine::{Config, Effect, Input, JobId, Machine, PeerView, Pressure, ReplyToken, RolloutView};
+pub use machine::{
+    Config, Effect, Input, JobId, Machine, PeerView, Pressure, ReplyToken, RolloutView,
+};
 pub use message::{Ask, Message, Trade, UsageEntry};
 pub use share::share_of;
 pub use status::{PeerStatus, SyncStatus};

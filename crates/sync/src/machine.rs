@@ -270,7 +270,9 @@ impl Machine {
             waits_for: self.keeper.waits_for(),
             retired: rollout.map_or_else(BTreeSet::new, |rollout| {
                 let all = rollout.retired.keys();
-                all.filter(|region| rollout.is_retired(region)).cloned().collect()
+                all.filter(|region| rollout.is_retired(region))
+                    .cloned()
+                    .collect()
             }),
             regions: rollout.map_or_else(BTreeSet::new, |rollout| {
                 rollout.regions().into_iter().cloned().collect()

@@ -91,6 +91,7 @@ pub fn to_wire(message: &Message) -> proto::Message {
         revisions: rollout::revisions_to_wire(&table.rollout),
         original: table.rollout.original,
         retired: rollout::retired_to_wire(&table.rollout),
+        behind: table.rollout.behind.iter().copied().collect(),
         policies: message.policies,
         is_reply: message.is_reply,
         usage,
@@ -240,7 +241,7 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
             .into_iter()
             .map(|bits| life("ended", bits))
             .collect::<Result<_, _>>()?,
-        rollout: rollout::from_wire(wire.revisions, wire.original, wire.retired)?,
+        rollout: rollout::from_wire(wire.revisions, wire.original, wire.retired, wire.behind)?,
     };
     let usage = few("usage", wire.usage, USAGE_MAX)?;
     let usage = each(usage, |entry| {

@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod policy;
+pub(crate) mod retire;
 pub(crate) mod shares;
 pub(crate) mod status;
 pub(crate) mod usage;

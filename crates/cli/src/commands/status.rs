@@ -18,7 +18,14 @@ pub(crate) fn run(args: ClientArgs) -> Result<Exit, Failure> {
 
 /// The region that was asked comes first, then the others as it sees them.
 fn render(status: &Value) -> String {
-    let mut regions = Table::new(["REGION", "REACHABLE", "READY", "STORE", "SYNC LAG"]);
+    let mut regions = Table::new([
+        "REGION",
+        "REACHABLE",
+        "READY",
+        "STORE",
+        "SYNC LAG",
+        "REVISION",
+    ]);
     let store = match status["store"]["ok"].as_bool() {
         Some(true) => "ok",
         _ => "out of reach",
@@ -29,6 +36,7 @@ fn render(status: &Value) -> String {
         cell(&status["ready"]),
         store.into(),
         NONE.into(),
+        cell(&status["rollout"]["revision"]),
     ]);
     for (peer, seen) in members(&status["peers"]) {
         let lag = match seen["lag_ms"].is_null() {
@@ -41,6 +49,7 @@ fn render(status: &Value) -> String {
             NONE.into(),
             NONE.into(),
             lag,
+            revision(seen),
         ]);
     }
     let mut policies = Table::new(["POLICY", "VERSION", "DIGEST"]);
@@ -51,5 +60,28 @@ fn render(status: &Value) -> String {
             cell(&policy["digest"]),
         ]);
     }
-    format!("{}\n{}", regions.render(), policies.render())
+    let waits: Vec<String> = elements(&status["rollout"]["waits_for"])
+        .map(cell)
+        .collect();
+    let waits = match waits.is_empty() {
+        true => String::new(),
+        false => format!("\nThe roll-out waits for {}.\n", waits.join(", ")),
+    };
+    format!("{}{waits}\n{}", regions.render(), policies.render())
+}
+
+/// The peer's revision, and what is wrong with it.
+fn revision(seen: &Value) -> String {
+    if seen["revision"].is_null() {
+        return NONE.into();
+    }
+    let note = match (
+        seen["revision_conflicts"].as_bool(),
+        seen["policies_differ"].as_bool(),
+    ) {
+        (Some(true), _) => " (other policies under this number)",
+        (_, Some(true)) => " (no trade)",
+        _ => "",
+    };
+    format!("{}{note}", cell(&seen["revision"]))
 }

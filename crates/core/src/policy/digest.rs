@@ -52,7 +52,11 @@ impl PolicySet {
         for region in regions {
             canon.text("region", region.as_str());
         }
-        let mut digests: Vec<u64> = self.policies.iter().map(|p| self.policy_digest(p)).collect();
+        let mut digests: Vec<u64> = self
+            .policies
+            .iter()
+            .map(|p| self.policy_digest(p))
+            .collect();
         digests.sort_unstable();
         for digest in digests {
             canon.number("policy", digest);
@@ -77,10 +81,13 @@ impl PolicySet {
         if let Some(pool) = &policy.pool {
             canon.text("pool by", &pool.by);
         }
-        canon.text("mode", match policy.mode {
-            Mode::Region => "region",
-            Mode::Shares | Mode::Home { .. } => "shared",
-        });
+        canon.text(
+            "mode",
+            match policy.mode {
+                Mode::Region => "region",
+                Mode::Shares | Mode::Home { .. } => "shared",
+            },
+        );
         if let Some(usage_ms) = policy.usage_ms {
             canon.number("usage_ms", usage_ms);
         }

@@ -96,7 +96,12 @@ impl Budget {
                 found.extend(self.tiers());
             }
             let gone = |(key, _): &(&u64, &Limits)| !now.overrides.contains_key(*key);
-            found.extend(self.overrides.iter().filter(gone).map(|(_, limits)| *limits));
+            found.extend(
+                self.overrides
+                    .iter()
+                    .filter(gone)
+                    .map(|(_, limits)| *limits),
+            );
         }
         for (key, _) in now.overrides.iter().filter(|(_, l)| **l == limits) {
             match self.overrides.get(key) {

@@ -8,6 +8,7 @@ pub mod headers;
 mod problem;
 mod query;
 mod read;
+mod retire;
 mod usage;
 
 use crate::errors::Failure;
@@ -29,6 +30,7 @@ pub(crate) fn router<L: Limiter>(face: Face<L>) -> Router {
         .route("/v1/shares", get(read::shares::<L>))
         .route("/v1/status", get(read::status::<L>))
         .route("/v1/policies", get(read::policies::<L>))
+        .route("/v1/regions/retire", post(retire::retire::<L>))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz::<L>))
         .route("/metrics", get(render_metrics))

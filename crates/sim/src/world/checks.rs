@@ -12,7 +12,11 @@ impl World {
             return Ok(());
         }
         for (policy, key) in self.keys.clone() {
-            let limits = policy.largest();
+            // A region that is on its way to a smaller limit is there within the time between two looks.
+            let limits = match self.setup.rollouts.files {
+                0 => policy.largest(),
+                _ => self.plans.largest_since(&policy, &key, self.now, self.now),
+            };
             let whole = match policy.algorithm {
                 Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. } => continue,
                 algorithm if algorithm.is_bucket() => limits.burst * MICRO,
@@ -20,6 +24,9 @@ impl World {
             };
             let mut parts = Vec::new();
             for shop in 0..self.shops.len() {
+                if self.shops[shop].off {
+                    continue;
+                }
                 let nodes = shop * self.setup.nodes..(shop + 1) * self.setup.nodes;
                 let caps = nodes.filter_map(|node| self.in_force(node, &policy, &key));
                 // Whichever of the region's nodes decides next.
@@ -58,6 +65,8 @@ impl World {
             .traded
             .as_ref()
             .and_then(|t| t.terms.as_ref());
+        let file = &self.files[self.nodes[node].file];
+        let policy = file.policies.iter().find(|p| p.id() == policy.id())?;
         let rule = regime.rule(policy, policy.largest());
         Some(Settled::new(None, None, &rule, terms, &fence, now).of)
     }

@@ -9,6 +9,9 @@ impl World {
 
     pub(super) fn second(&mut self) {
         self.at(self.now + 1_000, Event::Second);
+        if self.setup.rollouts.files > 0 {
+            self.note_files();
+        }
         if !self.faulty() {
             self.cuts.clear();
             return;

@@ -49,6 +49,15 @@ impl World {
             self.outcome.undecided += 1;
             return;
         };
+        let file = &self.files[self.nodes[node].file];
+        let Some(policy) = file
+            .policies
+            .iter()
+            .find(|p| p.id() == policy.id())
+            .cloned()
+        else {
+            return;
+        };
         let limits = self.plans.at(&policy, &key, here, self.now);
         let is_bucket = policy.algorithm.is_bucket();
         let mode = if self.rng.random_ratio(1, 10) {
@@ -104,6 +113,9 @@ impl World {
         policy: &Arc<Policy>,
     ) -> Result<(), String> {
         let shop = self.shop_of(node);
+        if self.shops[shop].off {
+            return Ok(());
+        }
         let now = self.store_now(shop);
         let charge = decide.charges[0].clone();
         let generation = self.nodes[node].generation;
@@ -122,6 +134,10 @@ impl World {
                     let clocks: Vec<StoreMs> = (0..self.shops.len())
                         .map(|shop| self.store_now(shop))
                         .collect();
+                    // Its node may be gone by now.
+                    if self.setup.rollouts.files > 0 {
+                        self.plans.decided_under(policy, self.now);
+                    }
                     let admission = Admission {
                         policy,
                         key: &charge.key,

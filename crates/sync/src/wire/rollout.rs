@@ -1,6 +1,7 @@
 //! What a message says of revisions, to and from its wire form.
 
 use super::{LIVES_MAX, REGIONS_MAX, WireError, each, few, life, moment, number, once, region};
+use apportion_core::policy::limits;
 use apportion_core::rollout::{REVISIONS_MAX, Told, ToldRetired, ToldRevision};
 use apportion_proto::sync::v1 as proto;
 use std::collections::BTreeSet;
@@ -29,6 +30,7 @@ pub(super) fn from_wire(
     revisions: Vec<proto::Revision>,
     original: bool,
     retired: Vec<proto::Retired>,
+    behind: Vec<u64>,
 ) -> Result<Told, WireError> {
     let revisions = few("revisions", revisions, REVISIONS_MAX)?;
     let revisions = each(revisions, |revision| {
@@ -44,7 +46,9 @@ pub(super) fn from_wire(
             kept: since.map(|since| (since, held_ms)),
         })
     })?;
-    let in_order = revisions.windows(2).all(|pair| pair[0].number < pair[1].number);
+    let in_order = revisions
+        .windows(2)
+        .all(|pair| pair[0].number < pair[1].number);
     if !in_order {
         return Err(WireError::Malformed {
             field: "revisions.number",
@@ -64,8 +68,10 @@ pub(super) fn from_wire(
             lives: lives.collect::<Result<_, _>>()?,
         })
     })?;
+    let behind = few("behind", behind, limits::MAX_POLICIES)?;
     Ok(Told {
         revisions,
+        behind: behind.into_iter().collect(),
         original,
         retired,
     })

@@ -1,7 +1,7 @@
 use super::*;
+use apportion_core::rollout::{Told, ToldRetired, ToldRevision};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
-use apportion_core::rollout::{Told, ToldRetired, ToldRevision};
 use prost::Message as _;
 
 const NAMES: [&str; 4] = ["ap-south", "eu-west", "us-east", "x"];
@@ -134,26 +134,34 @@ fn a_table() -> impl Strategy<Value = LifeTable> {
         btree_set(a_life(), 0..4),
         told(),
     )
-        .prop_map(|(sender, epoch, present, known, ended, rollout)| LifeTable {
-            sender,
-            epoch: Epoch(epoch),
-            began_at: StoreMs(u64::from(epoch) * 1_000),
-            present,
-            known,
-            ended,
-            rollout,
-        })
+        .prop_map(
+            |(sender, epoch, present, known, ended, rollout)| LifeTable {
+                sender,
+                epoch: Epoch(epoch),
+                began_at: StoreMs(u64::from(epoch) * 1_000),
+                present,
+                known,
+                ended,
+                rollout,
+            },
+        )
 }
 
 fn told() -> impl Strategy<Value = Told> {
-    let said = (any::<u64>(), any::<bool>(), prop::option::of((a_moment(), a_number())));
+    let said = (
+        any::<u64>(),
+        any::<bool>(),
+        prop::option::of((a_moment(), a_number())),
+    );
     let retired = (a_number(), btree_set(a_life(), 0..4));
     (
         btree_map(a_number(), said, 0..4),
         any::<bool>(),
         btree_map(a_region(), retired, 0..3),
+        btree_set(any::<u64>(), 0..4),
     )
-        .prop_map(|(revisions, original, retired)| Told {
+        .prop_map(|(revisions, original, retired, behind)| Told {
+            behind,
             revisions: revisions
                 .into_iter()
                 .map(|(number, (digest, loses, kept))| ToldRevision {
