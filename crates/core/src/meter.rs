@@ -303,16 +303,17 @@ impl<'a> Settled<'a> {
         };
         let (shares, own_ppb) = match terms {
             Some(Terms::Loans {
-                shares, own_ppb, ..
-            }) if shares.last().ppb > untraded.last().ppb => {
-                let own_ppb = untraded.least().min(*own_ppb);
-                (Shares::constant(own_ppb), own_ppb)
-            }
-            Some(Terms::Loans {
                 epoch,
                 shares,
                 own_ppb,
-            }) if *epoch == fence.record.epoch => (shares.clone(), *own_ppb),
+            }) if *epoch == fence.record.epoch => {
+                if shares.last().ppb > untraded.last().ppb {
+                    let own_ppb = untraded.least().min(*own_ppb);
+                    (Shares::constant(own_ppb), own_ppb)
+                } else {
+                    (shares.clone(), *own_ppb)
+                }
+            }
             Some(Terms::Loans { own_ppb, .. }) => {
                 (untraded.clone(), untraded.least().min(*own_ppb))
             }

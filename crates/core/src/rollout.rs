@@ -168,6 +168,8 @@ pub struct Now<'a> {
     pub high_water: StoreMs,
     /// The life is its store's first.
     pub is_first: bool,
+    /// It isn't known yet whether it is.
+    pub is_asking: bool,
 }
 
 // === impl Rollout ===
@@ -463,7 +465,8 @@ impl Rollout {
             }
         }
         self.prune(now);
-        if self.unsure {
+        // Whether what it has begins full depends on that.
+        if self.unsure && !now.is_asking {
             self.begin(now);
         }
         self.forget_raises(now);

@@ -225,6 +225,7 @@ impl Keeper {
             now,
             high_water: state.high_water,
             is_first: state.standing == Standing::First,
+            is_asking: matches!(state.standing, Standing::Asking(_)),
         }
     }
 

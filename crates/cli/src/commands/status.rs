@@ -36,7 +36,6 @@ fn render(status: &Value) -> String {
         cell(&status["ready"]),
         store.into(),
         NONE.into(),
-        cell(&status["rollout"]["revision"]),
     ]);
     for (peer, seen) in members(&status["peers"]) {
         let lag = match seen["lag_ms"].is_null() {
@@ -49,7 +48,6 @@ fn render(status: &Value) -> String {
             NONE.into(),
             NONE.into(),
             lag,
-            revision(seen),
         ]);
     }
     let mut policies = Table::new(["POLICY", "VERSION", "DIGEST"]);
@@ -60,28 +58,41 @@ fn render(status: &Value) -> String {
             cell(&policy["digest"]),
         ]);
     }
-    let waits: Vec<String> = elements(&status["rollout"]["waits_for"])
-        .map(cell)
-        .collect();
-    let waits = match waits.is_empty() {
+    let notes = notes(status);
+    let notes = match notes.is_empty() {
         true => String::new(),
-        false => format!("\nThe roll-out waits for {}.\n", waits.join(", ")),
+        false => format!("\n{}\n", notes.join("\n")),
     };
-    format!("{}{waits}\n{}", regions.render(), policies.render())
+    format!("{}{notes}\n{}", regions.render(), policies.render())
 }
 
-/// The peer's revision, and what is wrong with it.
-fn revision(seen: &Value) -> String {
-    if seen["revision"].is_null() {
-        return NONE.into();
+/// What isn't as it is when nothing changes.
+fn notes(status: &Value) -> Vec<String> {
+    let rollout = &status["rollout"];
+    let mut notes = Vec::new();
+    for (peer, seen) in members(&status["peers"]) {
+        let revision = &seen["revision"];
+        if seen["revision_conflicts"] == true {
+            notes.push(format!(
+                "{peer} has other policies under revision {}; nothing is traded with it",
+                cell(&rollout["revision"])
+            ));
+        } else if !revision.is_null() && *revision != rollout["revision"] {
+            notes.push(format!("{peer} goes by revision {}", cell(revision)));
+        }
     }
-    let note = match (
-        seen["revision_conflicts"].as_bool(),
-        seen["policies_differ"].as_bool(),
-    ) {
-        (Some(true), _) => " (other policies under this number)",
-        (_, Some(true)) => " (no trade)",
-        _ => "",
+    let names = |list: &Value| {
+        let names: Vec<String> = elements(list).map(cell).collect();
+        (!names.is_empty()).then(|| names.join(", "))
     };
-    format!("{}{note}", cell(&seen["revision"]))
+    if let Some(names) = names(&rollout["waits_for"]) {
+        notes.push(format!(
+            "revision {} waits for {names}",
+            cell(&rollout["revision"])
+        ));
+    }
+    if let Some(names) = names(&rollout["retired"]) {
+        notes.push(format!("retired: {names}"));
+    }
+    notes
 }

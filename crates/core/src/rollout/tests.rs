@@ -98,6 +98,7 @@ impl Place {
             now: StoreMs(T0 + ms),
             high_water: StoreMs(T0 + ms),
             is_first: self.is_first,
+            is_asking: false,
         };
         self.rollout = self.rollout.clone().advance(&now);
     }
@@ -191,6 +192,7 @@ fn now_of(place: &Place) -> Now<'_> {
         now: StoreMs(T0),
         high_water: StoreMs(T0),
         is_first: true,
+        is_asking: false,
     }
 }
 

@@ -231,7 +231,11 @@ fn between_two_epochs_nothing_is_refilled() {
 fn what_was_borrowed_in_an_older_epoch_is_not_used() {
     // Its own is 2 of 10; a loan made it 8.
     let rule = bucket(TEN, Shares::constant(PPB / 5));
-    let terms = terms(PPB / 10 * 8, PPB / 5);
+    let terms = Terms::Loans {
+        epoch: Epoch(1),
+        shares: along(&[(0, PPB / 10 * 8), (T0 + 10_000, PPB / 5)]),
+        own_ppb: PPB / 5,
+    };
     let bucket = stored(8 * MICRO, 0);
     let before = Settled::new(Some(&bucket), None, &rule, Some(&terms), &fence(), at(0));
     assert_eq!(before.available(), 8 * MICRO);
