@@ -19,6 +19,8 @@ pub const HOLD_MAX_MS: u64 = 5_000;
 /// How far the clocks of two hosts that serve one region's store, one after the other, may differ.
 pub const SKEW_MS: u64 = 60_000;
 
+/// Rights of a window are given at most so long before it begins, by the giver's clock.
+pub const GIVEN_AHEAD_MS: u64 = 60_000;
 /// For how long a store and a replica of it that took over can both decide: until the old one has noticed that its replica
 /// is gone, or else the last span is over that was begun before; and a span for each of their clocks.
 pub const fn overlap_ms(replica_max_lag_ms: u64) -> u64 {

@@ -137,7 +137,7 @@ pub struct Settled<'a> {
     /// Nothing is known of what it gave, so it gives nothing.
     blocked: bool,
     rule: &'a Rule,
-    shares: Option<&'a Shares>,
+    shares: Option<Shares>,
     flow: Flow,
     now: StoreMs,
 }
@@ -306,6 +306,9 @@ impl<'a> Settled<'a> {
     }
 
     /// The share in force: that of the terms, if they are of this epoch, or else the region's own.
+    ///
+    /// Terms that end in more than the region has by now were laid down before its base was lowered. Until they are laid
+    /// down anew it has what rests on no loan.
     fn put_in_force(&mut self, terms: Option<&'a Terms>, fence: &Fence) {
         let untraded = match &self.rule.part {
             Part::Shares(shares) => shares,
@@ -316,16 +319,25 @@ impl<'a> Settled<'a> {
                 epoch,
                 shares,
                 own_ppb,
-            }) if *epoch == fence.record.epoch => (shares, *own_ppb),
-            Some(Terms::Loans { own_ppb, .. }) => (untraded, untraded.least().min(*own_ppb)),
-            _ => (untraded, untraded.least()),
+            }) if *epoch == fence.record.epoch => {
+                if shares.last().ppb > untraded.last().ppb {
+                    let own_ppb = untraded.least().min(*own_ppb);
+                    (Shares::constant(own_ppb), own_ppb)
+                } else {
+                    (shares.clone(), *own_ppb)
+                }
+            }
+            Some(Terms::Loans { own_ppb, .. }) => {
+                (untraded.clone(), untraded.least().min(*own_ppb))
+            }
+            _ => (untraded.clone(), untraded.least()),
         };
-        self.shares = Some(shares);
         let ppb = if self.inside || planted::is_on(Bug::ReclaimOutsideSpan) {
             shares.at(self.now)
         } else {
             own_ppb
         };
+        self.shares = Some(shares);
         self.ppb = ppb;
         if self.rule.algorithm.is_bucket() {
             self.flow = self.rule.rate().share(ppb);
@@ -526,7 +538,7 @@ impl<'a> Settled<'a> {
     /// How long to keep the meter: until its absence means the same as its presence. `None`: as long as it was to be
     /// kept before.
     pub fn ttl_ms(&self) -> Option<u64> {
-        self.inside.then(|| match self.shares {
+        self.inside.then(|| match &self.shares {
             Some(shares) => self.ttl_under(shares),
             None => self.ttl_under(&Shares::constant(0)),
         })

@@ -34,14 +34,23 @@ impl Regime {
     /// What a script is told of `policy` under `limits` for a key that isn't traded.
     pub fn rule(&self, policy: &Policy, limits: Limits) -> Rule {
         let admits = self.state.may_admit();
+        let rollout = &self.state.rollout;
+        let limits_in_force = match policy.algorithm {
+            // Slots are each region's own.
+            Algorithm::Concurrency { .. } => limits,
+            _ => rollout.limits(policy, limits),
+        };
         let part = match policy.algorithm {
             Algorithm::FixedWindow { period } => Part::Base {
                 units: if admits {
-                    policy.base_units(limits.limit, &self.state.region)
+                    rollout.base_units(policy, limits, &self.state.region)
                 } else {
                     0
                 },
-                from: self.state.base_from(period.longest_ms()),
+                from: self
+                    .state
+                    .base_from(period.longest_ms())
+                    .max(rollout.windows_from(period)),
             },
             Algorithm::Concurrency { .. } if admits => Part::Whole,
             Algorithm::Concurrency { .. } => Part::Nothing,
@@ -53,12 +62,12 @@ impl Regime {
                     epoch: self.state.epoch,
                     ..Loans::default()
                 };
-                Part::Shares(self.shares(policy, &none, StoreMs(0)))
+                Part::Shares(self.untraded(policy, self.shares(policy, &none, StoreMs(0))))
             }
         };
         let rule = Rule {
             algorithm: policy.algorithm,
-            limits,
+            limits: limits_in_force,
             by_plan: policy.plans.is_some(),
             fill_ms: policy.fill_ms,
             part,
@@ -118,7 +127,7 @@ impl Regime {
         if !self.state.may_admit() {
             return (0, 0);
         }
-        let base = policy.base_ppb(&self.state.region);
+        let base = self.state.rollout.base_ppb(policy, &self.state.region);
         // By the smallest limits, so that regions that see different plans of a key lend the same parts.
         let least = policy.tiers().first().copied().unwrap_or(policy.limits);
         (base, floor_ppb(base, least.capacity(&policy.algorithm)))
@@ -139,6 +148,21 @@ impl Regime {
         self.state
             .lent_all(self.timing, policy.algorithm.counts_ms())
             .filter(|_| policy.weights.len() > 1)
+    }
+
+    /// Until a base was raised a key had less, whether or not anybody used it.
+    fn untraded(&self, policy: &Policy, shares: Shares) -> Shares {
+        let Some((since, before)) = self.state.rollout.raised(policy) else {
+            return shares;
+        };
+        shares.at_most_until(since, before)
+    }
+
+    /// The limits that `noted` were made of: a meter notes what was in force, and rules are asked for by what the policy says.
+    pub fn limits_noted(&self, policy: &Policy, noted: Limits) -> Limits {
+        let tiers = policy.tiers();
+        let made = |tier: &Limits| self.state.rollout.limits(policy, *tier) == noted;
+        tiers.into_iter().find(made).unwrap_or(noted)
     }
 
     fn shares(&self, policy: &Policy, loans: &Loans, now: StoreMs) -> Shares {

@@ -18,7 +18,14 @@ pub(crate) fn run(args: ClientArgs) -> Result<Exit, Failure> {
 
 /// The region that was asked comes first, then the others as it sees them.
 fn render(status: &Value) -> String {
-    let mut regions = Table::new(["REGION", "REACHABLE", "READY", "STORE", "SYNC LAG"]);
+    let mut regions = Table::new([
+        "REGION",
+        "REACHABLE",
+        "READY",
+        "STORE",
+        "SYNC LAG",
+        "REVISION",
+    ]);
     let store = match status["store"]["ok"].as_bool() {
         Some(true) => "ok",
         _ => "out of reach",
@@ -29,6 +36,7 @@ fn render(status: &Value) -> String {
         cell(&status["ready"]),
         store.into(),
         NONE.into(),
+        cell(&status["rollout"]["revision"]),
     ]);
     for (peer, seen) in members(&status["peers"]) {
         let lag = match seen["lag_ms"].is_null() {
@@ -41,6 +49,7 @@ fn render(status: &Value) -> String {
             NONE.into(),
             NONE.into(),
             lag,
+            cell(&seen["revision"]),
         ]);
     }
     let mut policies = Table::new(["POLICY", "VERSION", "DIGEST"]);
@@ -51,5 +60,41 @@ fn render(status: &Value) -> String {
             cell(&policy["digest"]),
         ]);
     }
-    format!("{}\n{}", regions.render(), policies.render())
+    let notes = notes(status);
+    let notes = match notes.is_empty() {
+        true => String::new(),
+        false => format!("\n{}\n", notes.join("\n")),
+    };
+    format!("{}{notes}\n{}", regions.render(), policies.render())
+}
+
+/// What isn't as it is when nothing changes.
+fn notes(status: &Value) -> Vec<String> {
+    let rollout = &status["rollout"];
+    let mut notes = Vec::new();
+    for (peer, seen) in members(&status["peers"]) {
+        let revision = &seen["revision"];
+        if seen["revision_conflicts"] == true {
+            notes.push(format!(
+                "{peer} has other policies under revision {}; nothing is traded with it",
+                cell(&rollout["revision"])
+            ));
+        } else if !revision.is_null() && *revision != rollout["revision"] {
+            notes.push(format!("{peer} goes by revision {}", cell(revision)));
+        }
+    }
+    let names = |list: &Value| {
+        let names: Vec<String> = elements(list).map(cell).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    if let Some(names) = names(&rollout["waits_for"]) {
+        notes.push(format!(
+            "revision {} waits for {names}",
+            cell(&rollout["revision"])
+        ));
+    }
+    if let Some(names) = names(&rollout["retired"]) {
+        notes.push(format!("retired: {names}"));
+    }
+    notes
 }

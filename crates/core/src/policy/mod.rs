@@ -13,7 +13,7 @@ pub mod source;
 mod tests;
 mod tiers;
 
-use crate::division::part_of;
+use crate::division::{dealt_units, part_of};
 use crate::ids::Region;
 use crate::key::{Attributes, SubjectHash};
 use crate::period::Period;
@@ -178,13 +178,9 @@ impl Policy {
     /// short of it: a smaller limit never has a larger base, so that regions that see different plans for a moment stay
     /// below the larger.
     pub fn base_units(&self, limit: u64, region: &Region) -> u64 {
-        let above = self
-            .tiers()
-            .into_iter()
-            .map(|t| t.limit)
-            .filter(|l| *l > limit);
-        let bases = above.chain([limit]).map(|l| self.base_of(l, region));
-        bases.min().unwrap_or(0)
+        let tiers = self.tiers().into_iter().map(|tier| tier.limit);
+        let weights = self.weights.iter().map(|(r, w)| (r, *w));
+        dealt_units(tiers, limit, weights, region)
     }
 
     /// A region's base share in parts per billion, summing to [`PPB`] exactly. What rates, bursts and sliding windows

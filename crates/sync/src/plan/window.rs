@@ -5,6 +5,7 @@ use crate::message::{Ask, Trade};
 use crate::track::{Answered, Track};
 use apportion_core::allotment::{Allotment, RowSeen, Transfers};
 use apportion_core::demand::{self, WINDOW_HORIZON_MS};
+use apportion_core::fence::GIVEN_AHEAD_MS;
 use apportion_core::meter::{Rule, Settled};
 use apportion_core::planted::{self, Bug};
 use apportion_core::schedule::MICRO;
@@ -226,7 +227,11 @@ pub(super) fn answer(
         track.answered(&from.region, answer, scene.mono);
     }
     for ask in said.asks.iter().filter(|a| a.id == *scene.id) {
-        if w.closed || scene.actors.get(&from.region) != Some(from) {
+        let begins = period.bounds(w.label).0;
+        if w.closed
+            || begins > scene.now.plus(GIVEN_AHEAD_MS)
+            || scene.actors.get(&from.region) != Some(from)
+        {
             continue;
         }
         track.touched_at = scene.mono;
