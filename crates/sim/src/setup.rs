@@ -81,7 +81,7 @@ pub struct Outcome {
     /// Units drawn on overdrafts, and requests refused under never-under.
     pub overdrawn: u64,
     pub known_used_up: u64,
-    /// Units asked for and units admitted, by key text.
+    /// Units asked for, and units admitted and not put back, by key text.
     pub by_key: BTreeMap<String, (u64, u64)>,
     /// Units admitted in each region, before and after the flip.
     pub by_region: Vec<(u64, u64)>,

@@ -336,7 +336,7 @@ impl World {
                 .by_key
                 .entry(key.as_str().to_owned())
                 .or_default();
-            sums.1 = self.audit.admitted(key);
+            sums.1 = self.audit.admitted(key) - self.audit.refunded(key);
         }
         Ok(self.outcome)
     }

@@ -1,7 +1,7 @@
 //! What has to hold beside each admission: the shares in force, and usage once the faults are over.
 
 use super::*;
-use apportion_core::fence::DRIFT_PPM;
+use apportion_core::fence::{DRIFT_PPM, Missing};
 use apportion_core::policy::Tolerance;
 use apportion_core::usage::Counts;
 use apportion_core::{Algorithm, Life};
@@ -19,6 +19,8 @@ pub(super) struct Level {
     units: u64,
     at_ms: u64,
     life: Life,
+    /// Another where a life is found to be the first: then it has its base from its beginning.
+    missing: Missing,
     steps: u64,
 }
 
@@ -28,7 +30,8 @@ impl Level {
         let (Some(before), Some(period)) = (before, policy.algorithm.period()) else {
             return Ok(());
         };
-        if before.life != self.life || before.steps != self.steps {
+        let is_same_view = before.life == self.life && before.missing == self.missing;
+        if !is_same_view || before.steps != self.steps {
             return Ok(());
         }
         let elapsed = self.at_ms - before.at_ms;
@@ -119,6 +122,7 @@ impl World {
                     units: tokens + held,
                     at_ms: self.now,
                     life: fence.record.life,
+                    missing: fence.missing,
                     steps: self.outcome.steps,
                 };
                 let before = self.levels.insert((which, shop), now);
