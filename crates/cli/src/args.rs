@@ -59,6 +59,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: PolicyCommand,
     },
+    /// Try a policy under simulated traffic and faults
+    ///
+    /// Runs the regions' own code, with embedded stores, under a simulated network and simulated clocks. Compares what
+    /// they admit with what one perfect limiter would have, with static shares, and with one store for all regions.
+    /// docs/SIMULATE.md explains the file and the figures.
+    Simulate(SimulateArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -234,6 +240,31 @@ pub(crate) struct PolicyCheckArgs {
     /// The policy file
     pub(crate) file: PathBuf,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// The scenario: a policy, traffic and faults, such as docs/examples/flip-and-cut.toml
+    pub(crate) file: PathBuf,
+
+    /// The run to begin with: the same seed gives the same run
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=MAX_SEED))]
+    pub(crate) seed: u64,
+
+    /// How many runs to sum up (1 to 1000), each of its own seed
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub(crate) seeds: u64,
+
+    /// Draw what was admitted, and how the budget lay with the regions
+    #[arg(long, value_name = "OUT.svg")]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Tables for people, or JSON
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub(crate) output: Output,
+}
+
+/// Leaves room for the seeds after it.
+const MAX_SEED: u64 = u64::MAX / 2;
 
 /// One attribute with its value.
 pub(crate) type Pair = (String, String);

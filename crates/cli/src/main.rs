@@ -47,5 +47,6 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Policy {
             command: PolicyCommand::Check(args),
         } => commands::policy::check(args),
+        Command::Simulate(args) => commands::simulate::run(args),
     }
 }

@@ -185,6 +185,8 @@ fn bad_usage_exits_with_2() {
         &["dev", "--redis", "redis://a,redis://b"],
         &["serve"],
         &["explode"],
+        &["simulate"],
+        &["simulate", "/nothing/here.toml"],
         &["policy", "check", "/nothing/here.toml"],
     ] {
         let ran = apportion(args);
@@ -383,6 +385,64 @@ fn policy_check_says_what_is_wrong_and_where() {
 }
 
 #[test]
+fn simulate_prints_figures_draws_a_picture_and_tells_mistakes_by_their_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).expect("it is written");
+        path(&file)
+    };
+    write(
+        "policies.toml",
+        "regions = [\"a\", \"b\"]\n[[policy]]\nname = \"day\"\nkey = []\nalgorithm = \"fixed-window\"\nlimit = 100\nper = \"day\"\n",
+    );
+    let good = "policies = \"policies.toml\"\npolicy = \"day\"\nduration = \"20s\"\n[[traffic]]\nregion = \"b\"\nrate = 10\n";
+    let file = write("good.toml", good);
+    let plot = path(&directory.path().join("out.svg"));
+
+    let ran = apportion(&["simulate", &file, "--seeds", "2", "--plot", &plot]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("2 of 2 runs\n"), "{}", ran.stderr);
+    assert!(
+        ran.stdout
+            .starts_with("day  fixed-window, limit 100 per 1day  20s, sums of 2 runs\n"),
+        "{}",
+        ran.stdout
+    );
+    for line in [
+        "a perfect limiter  200       100.0%",
+        "static shares      100       50.0%",
+    ] {
+        assert!(ran.stdout.contains(line), "{line}: {}", ran.stdout);
+    }
+    let svg = std::fs::read_to_string(&plot).expect("it is drawn");
+    assert!(svg.starts_with("<svg") && svg.contains("used of the window"));
+
+    let json = |seed: &str| apportion(&["simulate", &file, "-o", "json", "--seed", seed]);
+    let (ran, again) = (json("7"), json("7"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    assert_eq!(ran.stdout, again.stdout);
+    assert_ne!(ran.stdout, json("8").stdout);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(report["perfect"]["admitted"], 100);
+    assert_eq!(report["apportion"]["beyond_limit"], 0);
+    assert_eq!(report["regions"][0]["asked"], 0);
+
+    let bad = write(
+        "bad.toml",
+        &good.replace("region = \"b\"", "region = \"c\""),
+    );
+    let ran = apportion(&["simulate", &bad]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    assert_eq!(
+        ran.stderr,
+        format!(
+            "{bad}:5: traffic[0].region: \"c\" is no region of the policies file; expected one of a, b\n"
+        )
+    );
+}
+
+#[test]
 fn help_goes_to_stdout_and_names_every_command_that_works() {
     let ran = apportion(&["--help"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -396,7 +456,8 @@ fn help_goes_to_stdout_and_names_every_command_that_works() {
     assert_eq!(
         commands,
         [
-            "dev", "serve", "check", "status", "shares", "usage", "region", "policy", "help"
+            "dev", "serve", "check", "status", "shares", "usage", "region", "policy", "simulate",
+            "help"
         ]
     );
 }

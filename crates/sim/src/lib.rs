@@ -7,6 +7,9 @@ mod knowing;
 pub mod measure;
 pub mod perfect;
 mod plans;
+pub mod plot;
+pub mod report;
+pub mod scenario;
 mod setup;
 mod world;
 

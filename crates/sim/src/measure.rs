@@ -96,31 +96,63 @@ pub fn churn_per_minute(record: &Record, within: Range<u64>) -> f64 {
     moved as f64 / 2e9 / minutes
 }
 
-/// How long after the beginning of `window` runs have come to `part` of what is possible: what they admit together in
-/// half a second is that part of what a perfect limiter would, and so is what they admit in the five seconds from then
-/// on. `None` where they never do.
-pub fn settles_ms(runs: &[(Vec<Asked>, Vec<bool>)], window: Range<u64>, part: f64) -> Option<u64> {
-    let bins = usize::try_from((window.end - window.start) / BIN_MS).ok()?;
-    let (mut ours, mut perfect) = (vec![0u64; bins], vec![0u64; bins]);
-    for (asked, possible) in runs {
+/// What runs admit together after some moment, against what a perfect limiter would.
+#[derive(Debug, Clone)]
+pub struct Settling {
+    window: Range<u64>,
+    ours: Vec<u64>,
+    perfect: Vec<u64>,
+}
+
+impl Settling {
+    /// Shorter windows tell nothing.
+    pub const LEAST_MS: u64 = STAYS_MS;
+
+    pub fn new(window: Range<u64>) -> Self {
+        let bins = ((window.end - window.start) / BIN_MS) as usize;
+        Self {
+            window,
+            ours: vec![0; bins],
+            perfect: vec![0; bins],
+        }
+    }
+
+    /// Adds a run; `possible`: which of what was asked a perfect limiter admits.
+    pub fn add(&mut self, asked: &[Asked], possible: &[bool]) {
         for (a, possible) in asked.iter().zip(possible) {
-            if !window.contains(&a.at_ms) {
+            if !self.window.contains(&a.at_ms) {
                 continue;
             }
-            let bin = usize::try_from((a.at_ms - window.start) / BIN_MS).ok()?;
-            let Some(sum) = ours.get_mut(bin) else {
+            let bin = ((a.at_ms - self.window.start) / BIN_MS) as usize;
+            let Some(sum) = self.ours.get_mut(bin) else {
                 continue;
             };
             *sum += if a.admitted { a.units } else { 0 };
-            perfect[bin] += if *possible { a.units } else { 0 };
+            self.perfect[bin] += if *possible { a.units } else { 0 };
         }
     }
-    let is_enough = |from: usize, ms: u64| {
-        let until = (from + (ms / BIN_MS) as usize).min(bins);
-        let sum = |of: &[u64]| of[from..until].iter().sum::<u64>() as f64;
-        sum(&ours) >= sum(&perfect) * part
-    };
-    let last = bins.checked_sub((STAYS_MS / BIN_MS) as usize)?;
-    let settled = (0..=last).find(|&bin| is_enough(bin, SMOOTH_MS) && is_enough(bin, STAYS_MS));
-    settled.map(|bin| bin as u64 * BIN_MS)
+
+    /// How long after the beginning of the window runs have come to `part` of what is possible: what they admit together
+    /// in half a second is that part of what a perfect limiter would, and so is what they admit in the five seconds from
+    /// then on. `None` where they never do.
+    pub fn settled_ms(&self, part: f64) -> Option<u64> {
+        let bins = self.ours.len();
+        let is_enough = |from: usize, ms: u64| {
+            let until = (from + (ms / BIN_MS) as usize).min(bins);
+            let sum = |of: &[u64]| of[from..until].iter().sum::<u64>() as f64;
+            sum(&self.ours) >= sum(&self.perfect) * part
+        };
+        let last = bins.checked_sub((STAYS_MS / BIN_MS) as usize)?;
+        let settled = (0..=last).find(|&bin| is_enough(bin, SMOOTH_MS) && is_enough(bin, STAYS_MS));
+        settled.map(|bin| bin as u64 * BIN_MS)
+    }
+}
+
+/// [`Settling`] of runs that are all there.
+pub fn settles_ms(runs: &[(Vec<Asked>, Vec<bool>)], window: Range<u64>, part: f64) -> Option<u64> {
+    let mut settling = Settling::new(window);
+    for (asked, possible) in runs {
+        settling.add(asked, possible);
+    }
+    settling.settled_ms(part)
 }

@@ -456,7 +456,9 @@ impl Keeper {
                 next = next.retire(region, newest, &lives);
             }
             if next.is_retired() {
-                next = next.reborn(fresh, &fingerprint, now).silent_for(overlap_ms, now);
+                next = next
+                    .reborn(fresh, &fingerprint, now)
+                    .silent_for(overlap_ms, now);
                 span = trusted(quick, now);
             }
             self.roll_out(&mut next, now);
