@@ -3,7 +3,7 @@
 
 use apportion_core::fence::DRIFT_PPM;
 use apportion_core::policy::Tolerance;
-use apportion_core::{Actor, Algorithm, Key, Life, Policy, StoreMs};
+use apportion_core::{Actor, Algorithm, Epoch, Key, Life, Policy, Record, StoreMs};
 use apportion_store::Heard;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,6 +36,9 @@ struct Known {
     /// What a bucket is short of full, and when.
     missing: f64,
     at_ms: u64,
+    epoch: Epoch,
+    /// The last operation was within the span.
+    inside: bool,
     /// Until when units are held, and how many: they flow back, or slide out of sight, only from then on.
     held: Vec<(u64, u64)>,
     heard: BTreeMap<Actor, (StoreMs, u64)>,
@@ -47,18 +50,27 @@ pub(crate) struct Seen<'a> {
     pub policy: &'a Policy,
     pub key: &'a Key,
     pub label: Option<u64>,
-    pub life: Life,
+    pub record: Record,
     pub shop: usize,
     pub units: u64,
     pub at_ms: u64,
+    /// Within the span: outside, the store may note nothing.
+    pub inside: bool,
     /// For how long its units are held.
     pub hold_ms: u64,
 }
 
 impl Knowing {
     fn place(&mut self, seen: &Seen<'_>) -> &mut Known {
-        let place = (seen.shop, seen.life, seen.key.clone(), seen.label);
-        self.known.entry(place).or_default()
+        let place = (seen.shop, seen.record.life, seen.key.clone(), seen.label);
+        let known = self.known.entry(place).or_default();
+        known.inside = seen.inside;
+        if known.epoch != seen.record.epoch && seen.label.is_none() {
+            // It may have been forgotten.
+            known.noted.iter_mut().for_each(|(_, least, _)| *least = 0);
+        }
+        known.epoch = seen.record.epoch;
+        known
     }
 
     /// What a store has taken in of a key of `policy`.
@@ -66,9 +78,10 @@ impl Knowing {
         &mut self,
         policy: &Policy,
         heard: &Heard,
-        life: Life,
+        record: Record,
         shop: usize,
         at_ms: u64,
+        inside: bool,
     ) {
         if policy.tolerance != Tolerance::NeverUnder {
             return;
@@ -77,10 +90,11 @@ impl Knowing {
             policy,
             key: &heard.id.key,
             label: heard.id.label,
-            life,
+            record,
             shop,
             units: 0,
             at_ms,
+            inside,
             hold_ms: 0,
         };
         let known = self.place(&seen);
@@ -231,6 +245,7 @@ impl Known {
     fn write(&mut self, at_ms: u64, least: u64, most: u64) {
         let over = self.held.extract_if(.., |(until, _)| *until <= at_ms);
         self.noted.extend(over.map(|(_, units)| (at_ms, 0, units)));
+        let least = if self.inside { least } else { 0 };
         self.noted.push_back((at_ms, least, most));
     }
 }

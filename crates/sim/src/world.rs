@@ -396,16 +396,18 @@ impl World {
     /// What a store is told of others' admissions is told to the audit, too.
     fn apply(&mut self, shop: usize, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
         let told = match &op {
-            Op::Hear { fence, heard, .. } => Some((fence.record.life, heard.clone())),
+            Op::Hear { fence, heard, .. } => Some((*fence, heard.clone())),
             _ => None,
         };
         let reply = self.shops[shop].memory.apply(now, op);
-        if let Some((life, heard)) = told.filter(|_| reply.is_ok()) {
+        if let Some((fence, heard)) = told.filter(|_| reply.is_ok()) {
+            let (record, inside) = (fence.record, fence.span.contains(now));
             for heard in &heard {
                 let id = heard.id.key.policy_id();
                 let policy = self.policies.policies.iter().find(|p| p.id() == id);
                 if let Some(policy) = policy {
-                    self.knowing.hear(policy, heard, life, shop, self.now);
+                    self.knowing
+                        .hear(policy, heard, record, shop, self.now, inside);
                 }
             }
         }

@@ -107,7 +107,7 @@ impl World {
         let shop = self.shop_of(node);
         let now = self.store_now(shop);
         let charge = decide.charges[0].clone();
-        let life = decide.fence.record.life;
+        let (record, inside) = (decide.fence.record, decide.fence.span.contains(now));
         let hold_ms = match decide.mode {
             Mode::Hold { ttl_ms } => ttl_ms,
             Mode::Peek | Mode::Charge | Mode::Note => 0,
@@ -131,10 +131,11 @@ impl World {
                     policy,
                     key: &charge.key,
                     label,
-                    life,
+                    record,
                     shop,
                     units: charge.units,
                     at_ms: self.now,
+                    inside,
                     hold_ms,
                 };
                 self.knowing.overdrawn += decided.answers[0].overdrawn / charge.rule.unit();
