@@ -184,7 +184,7 @@ fn a_base_is_raised_once_whoever_loses_has_held_the_revision_for_long_enough() {
 
 fn now_of(place: &Place) -> Now<'_> {
     Now {
-        region: &place.policies[0].weights.keys().nth(place.i).unwrap(),
+        region: place.policies[0].weights.keys().nth(place.i).unwrap(),
         peers: &place.peers,
         policies: &place.policies,
         timing: TIMING,
