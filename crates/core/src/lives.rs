@@ -313,11 +313,13 @@ impl RegionState {
             .extend(over);
         let knows_us = table.present.get(&self.region) == Some(&self.life);
         next.rollout = next.rollout.hear(from, &table.rollout, knows_us);
-        let retired = table.rollout.retired.iter();
-        for told in
-            retired.filter(|told| peers.contains(&told.region) || told.region == self.region)
-        {
-            next = next.retire(&told.region, told.number, &told.lives);
+        // One that goes may be in no file any more, and still be waited for.
+        let shares = |next: &Self, region: &Region| next.rollout.regions().contains(region);
+        for told in &table.rollout.retired {
+            let region = &told.region;
+            if *region == self.region || peers.contains(region) || shares(&next, region) {
+                next = next.retire(region, told.number, &told.lives);
+            }
         }
         if let Standing::Asking(answers) = &mut next.standing {
             answers.insert(from.clone(), table.present.clone());

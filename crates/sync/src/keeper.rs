@@ -479,6 +479,7 @@ impl Keeper {
         });
         if stored.as_ref().is_some_and(|(_, state)| *state == next) {
             self.heard.clear();
+            self.retiring.clear();
             self.believe(version, next, (span, lapses_at), check.or(self.last));
             return self.bind(received);
         }

@@ -18,14 +18,7 @@ pub(crate) fn run(args: ClientArgs) -> Result<Exit, Failure> {
 
 /// The region that was asked comes first, then the others as it sees them.
 fn render(status: &Value) -> String {
-    let mut regions = Table::new([
-        "REGION",
-        "REACHABLE",
-        "READY",
-        "STORE",
-        "SYNC LAG",
-        "REVISION",
-    ]);
+    let mut regions = Table::new(["REGION", "REACHABLE", "READY", "STORE", "SYNC LAG"]);
     let store = match status["store"]["ok"].as_bool() {
         Some(true) => "ok",
         _ => "out of reach",
