@@ -29,7 +29,6 @@ fn render(status: &Value) -> String {
         cell(&status["ready"]),
         store.into(),
         NONE.into(),
-        cell(&status["rollout"]["revision"]),
     ]);
     for (peer, seen) in members(&status["peers"]) {
         let lag = match seen["lag_ms"].is_null() {
@@ -42,7 +41,6 @@ fn render(status: &Value) -> String {
             NONE.into(),
             NONE.into(),
             lag,
-            cell(&seen["revision"]),
         ]);
     }
     let mut policies = Table::new(["POLICY", "VERSION", "DIGEST"]);
