@@ -360,7 +360,9 @@ impl Alone {
     }
 
     fn rewrite(&mut self, text: &str) {
-        self.node.terminate(GENEROUS).expect("it ends");
+        if self.node.is_running() {
+            self.node.terminate(GENEROUS).expect("it ends");
+        }
         fs::write(self.dir.path().join("policies.toml"), text).expect("the policies are written");
     }
 
