@@ -536,13 +536,17 @@ impl Machine {
             .filter_map(|(r, view)| Some((r.clone(), view.actor.clone()?)))
             .collect();
         let fence = regime.fence();
+        // Whoever goes by other policies neither lends nor asks, and isn't waited for.
+        let trades =
+            |(region, view): (&Region, &PeerView)| (!view.policies_differ).then(|| region.clone());
+        let trading: Vec<Region> = self.peers.iter().filter_map(trades).collect();
         let scene = Scene {
             regime,
             fence: &fence,
             policy: &policy,
             hash: &self.config.policies.subject_hash,
             id,
-            peers: &self.config.peers,
+            peers: &trading,
             actors: &actors,
             interval_ms: self.config.interval_ms,
             now: store_now,

@@ -11,7 +11,7 @@ use apportion_store::Snapshot;
 const SETTLES_MS: u64 = 20_000;
 const HOUR_MS: u64 = 3_600_000;
 /// Clocks are read in whole milliseconds, twice.
-const SLOP_MS: u64 = 4;
+const SLOP_MS: u64 = 20;
 
 /// What was in a bucket, and held out of it.
 #[derive(Debug, Clone, Copy)]
