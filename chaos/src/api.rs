@@ -110,13 +110,24 @@ pub struct Shares {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Share {
     pub base: f64,
+    // Of a region that is out of reach only the base is known; the rest reads as nothing.
+    #[serde(deserialize_with = "null_is_zero")]
     pub lent: f64,
+    #[serde(deserialize_with = "null_is_zero")]
     pub borrowed: f64,
+    #[serde(deserialize_with = "null_is_zero")]
     pub given: f64,
+    #[serde(deserialize_with = "null_is_zero")]
     pub received: f64,
+    #[serde(deserialize_with = "null_is_zero")]
     pub in_force: f64,
+    #[serde(deserialize_with = "null_is_zero")]
     pub used: f64,
     pub as_of_ms: Option<u64>,
+}
+
+fn null_is_zero<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(0.0))
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -49,7 +49,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: UsageCommand,
     },
-    /// Close a region for a restart of its store, and open it again
+    /// Close a region for a restart of its store, open it again, or say that it is off for good
     Region {
         #[command(subcommand)]
         command: RegionCommand,
@@ -85,6 +85,24 @@ pub(crate) enum RegionCommand {
     ///
     /// Exits with 3 if it is still closed. Done where it is open.
     Open(RegionOpenArgs),
+    /// Say that another region's store is off for good
+    ///
+    /// Its life ends in all regions: roll-outs don't wait for it any more, and if it comes back it begins anew, without a
+    /// base. Make sure that it is off: what it still admits is admitted beside the budget that the others take over.
+    Retire(RetireArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RetireArgs {
+    /// The region that is off
+    pub(crate) region: String,
+
+    /// Even if it is within reach
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -31,6 +31,9 @@ fn dispatch(command: Command) -> Result<Exit, Failure> {
         Command::Dev(args) => run::dev(args),
         Command::Check(args) => commands::check::run(args),
         Command::Status(args) => commands::status::run(args),
+        Command::Region {
+            command: RegionCommand::Retire(args),
+        } => commands::retire::run(args),
         Command::Shares(args) => commands::shares::run(args),
         Command::Usage {
             command: UsageCommand::List(args),

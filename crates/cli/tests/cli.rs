@@ -215,6 +215,44 @@ fn status_shows_the_region_that_was_asked_and_its_peers() {
 }
 
 #[test]
+fn status_tells_what_a_roll_out_waits_for() {
+    let status = r#"{"region":"us-east","ready":true,"store":{"ok":true},"peers":{"ap-south":{"reachable":false,"lag_ms":null,"revision":1,"revision_conflicts":false},"eu-west":{"reachable":true,"lag_ms":1250,"revision":2,"revision_conflicts":true}},"policies":[],"rollout":{"revision":2,"oldest":1,"waits_for":["ap-south","eu-west"],"retired":["mars"]}}"#;
+    let (address, _) = server(vec![(200, status)]);
+    let ran = apportion(&["status", "-a", &address]);
+    assert_eq!(
+        ran.stdout,
+        "REGION    REACHABLE  READY  STORE  SYNC LAG\n\
+         us-east   yes        yes    ok     -\n\
+         ap-south  no         -      -      never heard\n\
+         eu-west   yes        -      -      1s250ms\n\
+         \n\
+         ap-south goes by revision 1\n\
+         eu-west has other policies under revision 2; nothing is traded with it\n\
+         revision 2 waits for ap-south, eu-west\n\
+         retired: mars\n\
+         \n\
+         POLICY  VERSION  DIGEST\n"
+    );
+}
+
+#[test]
+fn a_region_is_retired_by_name_and_not_within_reach_but_by_force() {
+    let done = r#"{"region":"mars","retired":true}"#;
+    let (address, told) = server(vec![(200, done)]);
+    let ran = apportion(&["region", "retire", "mars", "--force", "-a", &address]);
+    assert_eq!((ran.code, &*ran.stdout), (0, "mars: retired\n"));
+    let (line, body) = told.recv().expect("it was asked");
+    assert_eq!(line, "post /v1/regions/retire http/1.1");
+    assert_eq!(body, r#"{"force":true,"region":"mars"}"#);
+    let reached =
+        r#"{"status":409,"code":"REGION_REACHABLE","detail":"region mars is within reach"}"#;
+    let (address, _) = server(vec![(409, reached)]);
+    let ran = apportion(&["region", "retire", "mars", "-a", &address]);
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("within reach"), "{}", ran.stderr);
+}
+
+#[test]
 fn shares_are_shown_by_region_and_the_query_is_escaped() {
     let shares = r#"{"policy":"api","key":{"tenant":"a&b +c"},"limit":1000,"regions":{"eu-west":{"base":500,"lent":null,"borrowed":null,"given":null,"received":null,"in_force":null,"used":null,"as_of_ms":null},"us-east":{"base":500,"lent":0,"borrowed":33.25,"given":0,"received":7,"in_force":533.25,"used":412,"as_of_ms":1764444444444}}}"#;
     let (address, told) = server(vec![(200, shares)]);

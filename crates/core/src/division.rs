@@ -120,6 +120,18 @@ pub fn part_of<'a>(
     u64::try_from(floor + u128::from(ahead < left_over)).expect("a part is at most the total")
 }
 
+/// A region's whole units of `limit`, of a budget that has these `tiers`: never more of a smaller limit than of a larger.
+pub fn dealt_units<'a>(
+    tiers: impl Iterator<Item = u64>,
+    limit: u64,
+    weights: impl Iterator<Item = (&'a Region, u64)> + Clone,
+    region: &Region,
+) -> u64 {
+    let above = tiers.filter(|tier| *tier > limit).chain([limit]);
+    let bases = above.map(|limit| part_of(limit, weights.clone(), region));
+    bases.min().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

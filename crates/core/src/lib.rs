@@ -16,6 +16,7 @@ pub mod period;
 pub mod planted;
 pub mod policy;
 pub mod regime;
+pub mod rollout;
 pub mod schedule;
 pub mod tally;
 pub mod usage;

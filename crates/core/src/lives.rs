@@ -12,6 +12,7 @@ use crate::allotment::{LentAll, Timing};
 use crate::fence::{Fence, Missing, SKEW_MS, Span};
 use crate::ids::{Actor, Epoch, Life, Record, Region, StoreMs};
 use crate::planted::{self, Bug};
+use crate::rollout::{Rollout, Told};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +61,7 @@ pub struct RegionState {
     pub known: BTreeMap<Region, BTreeSet<Life>>,
     /// Lives that their own region says are over: what still arrives from them is ignored.
     pub ended: BTreeMap<Region, BTreeSet<Life>>,
-    /// The digest of each policy by its name@version, as it was when the store first saw it.
+    /// By name@version, the digest of what a version of the policy can't change: as it was when the store first saw it.
     pub policies: BTreeMap<String, u64>,
     /// For how long another process may take itself for this store after a fail-over; 0: it has no replicas.
     pub overlap_ms: u64,
@@ -70,6 +71,9 @@ pub struct RegionState {
     pub closing: Option<Closing>,
     /// What is kept of each peer's last closing.
     pub kept: BTreeMap<Region, Kept>,
+    /// Written after all else, so that a state from before roll-outs can be read.
+    #[serde(skip)]
+    pub rollout: Rollout,
 }
 
 /// What every message says of its sender's lives.
@@ -87,6 +91,7 @@ pub struct LifeTable {
     pub word: Option<Word>,
     /// What the sender keeps of others' closings.
     pub kept: BTreeMap<Region, Kept>,
+    pub rollout: Told,
 }
 
 /// How an empty store is taken.
@@ -125,7 +130,6 @@ impl RegionState {
             life,
             fingerprint: fingerprint.into(),
             began_at: now,
-            standing,
             epoch: Epoch(1),
             epoch_began: now,
             anchor: now,
@@ -141,6 +145,9 @@ impl RegionState {
             silent_until: StoreMs(0),
             closing: None,
             kept: BTreeMap::new(),
+            // A store that is declared new has nothing to ask for.
+            rollout: Rollout::new(standing != Standing::First),
+            standing,
         }
     }
 
@@ -176,6 +183,7 @@ impl RegionState {
             closing: None,
             // This copy may be older than what peers were told here.
             kept: BTreeMap::new(),
+            rollout: self.rollout.reborn(),
             ..self
         }
     }
@@ -256,6 +264,7 @@ impl RegionState {
             ended: self.ended.get(&self.region).cloned().unwrap_or_default(),
             word: self.closing.as_ref().and_then(Closing::word),
             kept: self.kept.clone(),
+            rollout: self.rollout.told(self.anchor, self.epoch_began),
         }
     }
 
@@ -302,11 +311,47 @@ impl RegionState {
             .entry(self.region.clone())
             .or_default()
             .extend(over);
+        let knows_us = table.present.get(&self.region) == Some(&self.life);
+        next.rollout = next.rollout.hear(from, &table.rollout, knows_us);
+        // One that goes may be in no file any more, and still be waited for.
+        let shares = |next: &Self, region: &Region| next.rollout.regions().contains(region);
+        for told in &table.rollout.retired {
+            let region = &told.region;
+            if *region == self.region || peers.contains(region) || shares(&next, region) {
+                next = next.retire(region, told.number, &told.lives);
+            }
+        }
         if let Standing::Asking(answers) = &mut next.standing {
             answers.insert(from.clone(), table.present.clone());
             next.standing = next.judge(peers);
         }
         Some(next)
+    }
+
+    /// Takes down that a region's store is off for good: these lives of it are over, and it has no base by revision
+    /// `number` or an older one.
+    #[must_use]
+    pub fn retire(mut self, region: &Region, number: u64, lives: &BTreeSet<Life>) -> Self {
+        let lives: BTreeSet<Life> = lives.iter().take(LIVES_MAX).copied().collect();
+        self.rollout = self.rollout.retire(region, number, &lives, self.anchor);
+        if self
+            .present
+            .get(region)
+            .is_some_and(|life| lives.contains(life))
+        {
+            self.present.remove(region);
+            self.began.remove(region);
+        }
+        let known = self.known.entry(region.clone()).or_default();
+        known.extend(lives.iter().take(LIVES_MAX.saturating_sub(known.len())));
+        self.ended.entry(region.clone()).or_default().extend(lives);
+        self
+    }
+
+    /// Whether an operator said that this very life is over.
+    pub fn is_retired(&self) -> bool {
+        let retired = self.rollout.retired.get(&self.region);
+        retired.is_some_and(|retired| retired.lives.contains(&self.life))
     }
 
     fn judge(&self, peers: &[Region]) -> Standing {
@@ -327,15 +372,20 @@ impl RegionState {
                 self.present.get(region).copied()
             }
         };
+        let peers: Vec<&Region> = peers
+            .iter()
+            .filter(|peer| !self.rollout.is_retired(peer))
+            .collect();
         let agrees = |peer: &Region| {
-            let others = peers.iter().chain([&self.region]).filter(|r| *r != peer);
+            let others = peers.iter().copied().chain([&self.region]);
+            let others = others.filter(|r| *r != peer);
             answers.get(peer).is_some_and(|heard| {
                 others
                     .into_iter()
                     .all(|r| actual(r).is_some() && heard.get(r).copied() == actual(r))
             })
         };
-        if peers.iter().all(agrees) {
+        if peers.iter().copied().all(agrees) {
             Standing::First
         } else {
             self.standing.clone()
@@ -431,6 +481,7 @@ impl RegionState {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![FORM];
         bytes.extend(postcard::to_stdvec(self).expect("a region's state is plain data"));
+        bytes.extend(postcard::to_stdvec(&self.rollout).expect("a roll-out is plain data"));
         bytes
     }
 
@@ -438,9 +489,18 @@ impl RegionState {
     /// Where the bytes were written by something else.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, UnknownForm> {
         match bytes.split_first() {
-            Some((&FORM, rest)) => postcard::from_bytes(rest).map_err(|_| UnknownForm(Some(FORM))),
+            Some((&FORM, rest)) => Self::read(rest).ok_or(UnknownForm(Some(FORM))),
             other => Err(UnknownForm(other.map(|(form, _)| *form))),
         }
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (state, rest): (Self, _) = postcard::take_from_bytes(bytes).ok()?;
+        let rollout = match rest {
+            [] => Rollout::default(),
+            rest => postcard::from_bytes(rest).ok()?,
+        };
+        Some(Self { rollout, ..state })
     }
 }
 

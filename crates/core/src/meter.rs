@@ -20,6 +20,7 @@ use crate::planted::{self, Bug};
 use crate::policy::{Algorithm, Limits, PPM};
 use crate::schedule::{Flow, Rate, Shares, part_units};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// At most so many holds stand on one meter; one more is refused. Slots are as many as the limit.
 pub const HOLDS_MAX: usize = 64;
@@ -137,7 +138,7 @@ pub struct Settled<'a> {
     /// Nothing is known of what it gave, so it gives nothing.
     blocked: bool,
     rule: &'a Rule,
-    shares: Option<&'a Shares>,
+    shares: Option<Cow<'a, Shares>>,
     flow: Flow,
     now: StoreMs,
 }
@@ -306,6 +307,9 @@ impl<'a> Settled<'a> {
     }
 
     /// The share in force: that of the terms, if they are of this epoch, or else the region's own.
+    ///
+    /// Terms that end in more than the region has by now were laid down before its base was lowered. Until they are laid
+    /// down anew it has what rests on no loan.
     fn put_in_force(&mut self, terms: Option<&'a Terms>, fence: &Fence) {
         let untraded = match &self.rule.part {
             Part::Shares(shares) => shares,
@@ -316,16 +320,26 @@ impl<'a> Settled<'a> {
                 epoch,
                 shares,
                 own_ppb,
-            }) if *epoch == fence.record.epoch => (shares, *own_ppb),
-            Some(Terms::Loans { own_ppb, .. }) => (untraded, untraded.least().min(*own_ppb)),
-            _ => (untraded, untraded.least()),
+            }) if *epoch == fence.record.epoch => {
+                if shares.last().ppb > untraded.last().ppb {
+                    let own_ppb = untraded.least().min(*own_ppb);
+                    (Cow::Owned(Shares::constant(own_ppb)), own_ppb)
+                } else {
+                    (Cow::Borrowed(shares), *own_ppb)
+                }
+            }
+            Some(Terms::Loans { own_ppb, .. }) => (
+                Cow::Borrowed(untraded),
+                untraded.least().min(*own_ppb),
+            ),
+            _ => (Cow::Borrowed(untraded), untraded.least()),
         };
-        self.shares = Some(shares);
         let ppb = if self.inside || planted::is_on(Bug::ReclaimOutsideSpan) {
             shares.at(self.now)
         } else {
             own_ppb
         };
+        self.shares = Some(shares);
         self.ppb = ppb;
         if self.rule.algorithm.is_bucket() {
             self.flow = self.rule.rate().share(ppb);
@@ -526,7 +540,7 @@ impl<'a> Settled<'a> {
     /// How long to keep the meter: until its absence means the same as its presence. `None`: as long as it was to be
     /// kept before.
     pub fn ttl_ms(&self) -> Option<u64> {
-        self.inside.then(|| match self.shares {
+        self.inside.then(|| match &self.shares {
             Some(shares) => self.ttl_under(shares),
             None => self.ttl_under(&Shares::constant(0)),
         })

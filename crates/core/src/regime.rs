@@ -34,14 +34,20 @@ impl Regime {
     /// What a script is told of `policy` under `limits` for a key that isn't traded.
     pub fn rule(&self, policy: &Policy, limits: Limits) -> Rule {
         let admits = self.state.may_admit();
+        let rollout = &self.state.rollout;
+        let limits_in_force = match policy.algorithm {
+            // Slots are each region's own.
+            Algorithm::Concurrency { .. } => limits,
+            _ => rollout.limits(policy, limits),
+        };
         let part = match policy.algorithm {
             Algorithm::FixedWindow { period } => Part::Base {
                 units: if admits {
-                    policy.base_units(limits.limit, &self.state.region)
+                    rollout.base_units(policy, limits, &self.state.region)
                 } else {
                     0
                 },
-                from: self.state.base_from(period.longest_ms()),
+                from: self.base_from(period),
             },
             Algorithm::Concurrency { .. } if admits => Part::Whole,
             Algorithm::Concurrency { .. } => Part::Nothing,
@@ -53,43 +59,57 @@ impl Regime {
                     epoch: self.state.epoch,
                     ..Loans::default()
                 };
-                Part::Shares(self.shares(policy, &none, StoreMs(0)))
+                Part::Shares(self.untraded(policy, self.shares(policy, &none, StoreMs(0))))
             }
         };
         let rule = Rule {
             algorithm: policy.algorithm,
-            limits,
+            limits: limits_in_force,
             by_plan: policy.plans.is_some(),
             fill_ms: policy.fill_ms,
             part,
             slack: Slack::Nothing,
         };
-        match policy.tolerance {
+        match rollout.tolerance(policy) {
             Tolerance::NeverOver => rule,
-            Tolerance::Over { ppm } => Rule {
-                slack: Slack::Over(self.overdraft(policy, limits, ppm)),
+            Tolerance::Over { .. } => Rule {
+                slack: Slack::Over(self.overdraft(policy, limits)),
                 ..rule
             },
             Tolerance::NeverUnder => rule.known(),
         }
     }
 
-    /// This region's part of the overdraft. It is kept like a base: what a lost life may have spent of it isn't there.
-    fn overdraft(&self, policy: &Policy, limits: Limits, ppm: u32) -> Part {
+    /// This region's part of the overdraft. It is kept like a base: what a lost life may have spent of it isn't there. Where
+    /// a roll-out has made more of it, it begins empty: who spent it elsewhere isn't known.
+    fn overdraft(&self, policy: &Policy, limits: Limits) -> Part {
         let admits = self.state.may_admit();
         let region = &self.state.region;
+        let rollout = &self.state.rollout;
         match policy.algorithm {
             Algorithm::FixedWindow { period } => Part::Base {
                 units: if admits {
-                    policy.overdraft_units(limits.limit, ppm, region)
+                    rollout.overdraft_units(policy, limits, region)
                 } else {
                     0
                 },
-                from: self.state.base_from(period.longest_ms()),
+                from: self.base_from(period),
             },
-            _ if admits => Part::Shares(Shares::constant(policy.overdraft_ppb(ppm, region))),
+            _ if admits => {
+                let shares = Shares::constant(rollout.overdraft_ppb(policy, region));
+                Part::Shares(match rollout.raised(policy) {
+                    Some((since, _)) => shares.at_most_until(since, 0),
+                    None => shares,
+                })
+            }
             _ => Part::Shares(Shares::constant(0)),
         }
+    }
+
+    /// The first moment at which a window may begin that has a base.
+    fn base_from(&self, period: Period) -> StoreMs {
+        let lives = self.state.base_from(period.longest_ms());
+        lives.max(self.state.rollout.windows_from(period))
     }
 
     /// What a swap lays down for a key with these loans.
@@ -118,7 +138,7 @@ impl Regime {
         if !self.state.may_admit() {
             return (0, 0);
         }
-        let base = policy.base_ppb(&self.state.region);
+        let base = self.state.rollout.base_ppb(policy, &self.state.region);
         // By the smallest limits, so that regions that see different plans of a key lend the same parts.
         let least = policy.tiers().first().copied().unwrap_or(policy.limits);
         (base, floor_ppb(base, least.capacity(&policy.algorithm)))
@@ -139,6 +159,21 @@ impl Regime {
         self.state
             .lent_all(self.timing, policy.algorithm.counts_ms())
             .filter(|_| policy.weights.len() > 1)
+    }
+
+    /// Until a base was raised a key had less, whether or not anybody used it.
+    fn untraded(&self, policy: &Policy, shares: Shares) -> Shares {
+        let Some((since, before)) = self.state.rollout.raised(policy) else {
+            return shares;
+        };
+        shares.at_most_until(since, before)
+    }
+
+    /// The limits that `noted` were made of: a meter notes what was in force, and rules are asked for by what the policy says.
+    pub fn limits_noted(&self, policy: &Policy, noted: Limits) -> Limits {
+        let tiers = policy.tiers();
+        let made = |tier: &Limits| self.state.rollout.limits(policy, *tier) == noted;
+        tiers.into_iter().find(made).unwrap_or(noted)
     }
 
     fn shares(&self, policy: &Policy, loans: &Loans, now: StoreMs) -> Shares {

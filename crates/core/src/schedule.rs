@@ -148,6 +148,27 @@ impl Shares {
         Self(merged.into())
     }
 
+    /// The same, but no more than `ppb` before `moment`.
+    #[must_use]
+    pub fn at_most_until(&self, moment: StoreMs, ppb: u64) -> Self {
+        let from = Step {
+            from: moment,
+            ppb: self.at(moment),
+        };
+        let before = self.0.iter().enumerate();
+        let before = before.filter(|(i, step)| *i == 0 || step.from < moment);
+        let lower = before.map(|(i, step)| Step {
+            from: if i == 0 {
+                step.from.min(moment)
+            } else {
+                step.from
+            },
+            ppb: step.ppb.min(ppb),
+        });
+        let after = self.0.iter().filter(|step| step.from > moment).copied();
+        Self::new(lower.chain([from]).chain(after))
+    }
+
     pub fn steps(&self) -> &[Step] {
         &self.0
     }

@@ -96,6 +96,7 @@ impl Prepared {
             && ours.epoch == theirs.epoch
             && ours.epoch_began == theirs.epoch_began
             && ours.standing == theirs.standing
+            && ours.rollout.deals_like(&theirs.rollout)
             && self.regime.timing == regime.timing
     }
 }

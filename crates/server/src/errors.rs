@@ -4,6 +4,7 @@
 //! where it is turned into one.
 
 use crate::node::ReadError;
+use crate::retire::RetireError;
 use apportion_core::{KeyError, Region};
 use apportion_engine::CheckError;
 use apportion_sync::{CloseError, OpenError};
@@ -28,6 +29,11 @@ pub enum Failure {
     TooSlow { seconds: u64 },
     #[error("{0}")]
     RequestIdReused(String),
+    #[error("{0}")]
+    RegionReachable(String),
+    /// What was asked for isn't known to be written.
+    #[error("{0}")]
+    NotWritten(String),
     /// `outcome_unknown`: the call may have been executed.
     #[error("the store of region {region} is out of reach{}", if *.outcome_unknown { "; the request may have been charged" } else { "" })]
     StoreUnavailable {
@@ -120,6 +126,18 @@ impl Failure {
                 "The region is not closed",
                 tonic::Code::FailedPrecondition,
             ),
+            Self::RegionReachable(_) => (
+                StatusCode::CONFLICT,
+                "REGION_REACHABLE",
+                "The region is within reach",
+                tonic::Code::FailedPrecondition,
+            ),
+            Self::NotWritten(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "STORE_UNAVAILABLE",
+                "It could not be written down",
+                tonic::Code::Unavailable,
+            ),
             Self::StoreUnavailable { .. }
             | Self::RegionClosed { .. }
             | Self::NotClosed { .. }
@@ -169,6 +187,18 @@ impl From<CheckError> for Failure {
                     outcome_unknown,
                 }
             }
+        }
+    }
+}
+
+impl From<RetireError> for Failure {
+    fn from(error: RetireError) -> Self {
+        let message = error.to_string();
+        match error {
+            RetireError::Itself(_) => Self::invalid("region", message),
+            RetireError::Unknown { .. } => Self::NotFound(message),
+            RetireError::Reachable(_) => Self::RegionReachable(message),
+            RetireError::NotWritten => Self::NotWritten(message),
         }
     }
 }

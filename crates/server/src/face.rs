@@ -6,6 +6,7 @@
 use crate::errors::Failure;
 use crate::metrics::{FaceMetrics, Protocol};
 use crate::node::{Node, PeriodUsage, ReadError, RegionShare, Status};
+use crate::retire::RetireError;
 use apportion_core::{Key, Policy, PolicySet, Region, StoreMs};
 use apportion_engine::{CheckError, CheckRequest, DecidedBy, Decision, Outcome};
 use apportion_sync::{CloseError, OpenError, Opened, Progress};
@@ -57,6 +58,13 @@ pub trait Limiter: Clone + Send + Sync + 'static {
     fn limit_of(&self, policy: &Policy, key: &Key) -> u64;
 
     fn status(&self) -> Status;
+
+    /// The operator's word that another region's store is off for good.
+    fn retire(
+        &self,
+        region: &str,
+        force: bool,
+    ) -> impl Future<Output = Result<Region, RetireError>> + Send;
 
     /// True from the first contact with the store until draining, but for when the region is closed.
     fn ready(&self) -> bool;
@@ -220,6 +228,10 @@ impl Limiter for Node {
 
     fn status(&self) -> Status {
         Node::status(self)
+    }
+
+    async fn retire(&self, region: &str, force: bool) -> Result<Region, RetireError> {
+        Node::retire(self, region, force).await
     }
 
     fn ready(&self) -> bool {

@@ -11,6 +11,7 @@ pub mod http;
 pub mod load;
 pub mod metrics;
 pub mod node;
+pub mod retire;
 pub mod serve;
 pub mod store;
 mod telling;

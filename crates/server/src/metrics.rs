@@ -42,6 +42,18 @@ pub const STORE_UP: &str = "apportion_store_up";
 pub const PEER_REACHABLE: &str = "apportion_peer_reachable";
 /// Gauge, seconds, by `region` and `peer`. Absent until a peer was heard.
 pub const PEER_LAG_SECONDS: &str = "apportion_peer_lag_seconds";
+/// Gauge, by `region`. The revision of the policies that the node goes by.
+pub const REVISION: &str = "apportion_policies_revision";
+/// Gauge, by `region`. The oldest revision that still counts: below the former while a roll-out is under way.
+pub const REVISION_OLDEST: &str = "apportion_policies_revision_oldest";
+/// Gauge, by `region`. Regions that the roll-out waits for.
+pub const ROLLOUT_WAITS_FOR: &str = "apportion_rollout_waits_for_regions";
+/// Gauge, by `region` and `peer`. The newest revision that a peer goes by. Absent until it was heard.
+pub const PEER_REVISION: &str = "apportion_peer_policies_revision";
+/// Gauge, 0 or 1, by `region` and `peer`. The peer's policies, or its loan term, are others: nothing is traded with it.
+pub const PEER_POLICIES_DIFFER: &str = "apportion_peer_policies_differ";
+/// Gauge, 0 or 1, by `region` and `peer`. The peer has other policies under the same revision.
+pub const PEER_REVISION_CONFLICTS: &str = "apportion_peer_revision_conflicts";
 /// Gauge. Open connections, by `region` and `protocol`.
 pub const CONNECTIONS: &str = "apportion_connections";
 /// Gauge, always 1, by `version`.
@@ -151,6 +163,30 @@ fn describe() {
         Unit::Seconds,
         "Time since the peer was last heard."
     );
+    describe_gauge!(
+        REVISION,
+        "The revision of the policies that the node goes by."
+    );
+    describe_gauge!(
+        REVISION_OLDEST,
+        "The oldest revision of the policies that still counts in the region."
+    );
+    describe_gauge!(
+        ROLLOUT_WAITS_FOR,
+        "Regions whose word a roll-out of policies waits for."
+    );
+    describe_gauge!(
+        PEER_REVISION,
+        "The newest revision of the policies that the peer goes by."
+    );
+    describe_gauge!(
+        PEER_POLICIES_DIFFER,
+        "Whether nothing is traded with the peer, because its policies or its loan term are others."
+    );
+    describe_gauge!(
+        PEER_REVISION_CONFLICTS,
+        "Whether the peer has other policies under the same revision."
+    );
     describe_gauge!(CONNECTIONS, "Open connections.");
     describe_gauge!(BUILD_INFO, "Always 1; the version is a label.");
 }
@@ -224,8 +260,21 @@ impl FaceMetrics {
     pub(crate) fn observe(&self, ready: bool, status: &Status) {
         self.ready.set(f64::from(u8::from(ready)));
         self.store_up.set(f64::from(u8::from(status.store_ok)));
+        let region = || self.region.clone();
+        gauge!(REVISION, "region" => region()).set(status.rollout.revision as f64);
+        if let Some(oldest) = status.rollout.oldest {
+            gauge!(REVISION_OLDEST, "region" => region()).set(oldest as f64);
+        }
+        gauge!(ROLLOUT_WAITS_FOR, "region" => region()).set(status.rollout.waits_for.len() as f64);
         for (peer, peer_status) in &status.peers {
             let peer = peer.as_str().to_owned();
+            let of_peer =
+                |name: &'static str| gauge!(name, "region" => region(), "peer" => peer.clone());
+            if let Some(revision) = peer_status.revision {
+                of_peer(PEER_REVISION).set(revision as f64);
+            }
+            of_peer(PEER_POLICIES_DIFFER).set(f64::from(u8::from(peer_status.policies_differ)));
+            of_peer(PEER_REVISION_CONFLICTS).set(f64::from(u8::from(peer_status.conflicts)));
             gauge!(PEER_REACHABLE, "region" => self.region.clone(), "peer" => peer.clone())
                 .set(f64::from(u8::from(peer_status.reachable)));
             if let Some(lag_ms) = peer_status.lag_ms {

@@ -7,6 +7,7 @@ use crate::telling::Telling;
 use crate::usage_view::merge_periods;
 use apportion_core::allotment::Timing;
 use apportion_core::lives;
+use apportion_core::rollout::{REVISIONS_MAX, Refusal};
 use apportion_core::usage::{RETENTION_MS, period_start};
 use apportion_core::{
     Actor, Algorithm, Epoch, Key, Life, Limits, Partition, Policy, PolicySet, Regime, Region,
@@ -18,7 +19,7 @@ use apportion_sync::transport::{
     self, BoxFuture, Options, Peers, Share, ShareError, ShareQuery, ShareSource,
 };
 use apportion_sync::{
-    CloseError, ClosingStatus, Handle, OpenError, Opened, Pressure, Setup, share_of,
+    CloseError, ClosingStatus, Handle, OpenError, Opened, Pressure, RolloutView, Setup, share_of,
 };
 use arc_swap::ArcSwap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,6 +115,7 @@ pub struct Status {
     /// The region is closed, and how far that is.
     pub closed: Option<ClosingStatus>,
     pub peers: BTreeMap<Region, PeerStatus>,
+    pub rollout: RolloutView,
 }
 
 #[derive(Debug, Clone)]
@@ -122,6 +124,12 @@ pub struct PeerStatus {
     /// Milliseconds since the last message was heard from it; `None`: never.
     pub lag_ms: Option<u64>,
     pub actor: Option<Actor>,
+    /// The newest revision that it goes by.
+    pub revision: Option<u64>,
+    /// Its policies aren't ours, so nothing is traded with it.
+    pub policies_differ: bool,
+    /// It has other policies under our revision.
+    pub conflicts: bool,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -389,6 +397,9 @@ impl Node {
             reachable: p.reachable,
             lag_ms: p.lag_ms,
             actor: p.actor,
+            revision: p.revision,
+            policies_differ: p.policies_differ,
+            conflicts: p.conflicts,
         };
         Status {
             closed: sync.closed().cloned(),
@@ -397,6 +408,7 @@ impl Node {
             epoch: sync.epoch,
             standing: sync.standing,
             store_ok: sync.store_ok,
+            rollout: sync.rollout,
             peers: sync
                 .peers
                 .into_iter()
@@ -414,18 +426,44 @@ impl Node {
                 sync.region
             ));
         }
-        if let Some(newer) = sync.behind {
-            return Some(format!(
-                "policies: revision {} is behind: a node with revision {newer} has been at this region's store; \
-                 expected that file, or a newer one",
-                self.0.policies.revision
-            ));
+        let ours = self.0.policies.revision;
+        match sync.refusal {
+            Some(Refusal::Behind(newer)) => {
+                return Some(format!(
+                    "policies: revision {ours} is behind: a node with revision {newer} has been at this region's \
+                     store; expected that file, or a newer one"
+                ));
+            }
+            Some(Refusal::OtherContent) => {
+                return Some(format!(
+                    "policies: this region's store knows revision {ours} by another content; expected a higher \
+                     revision with every change of the file"
+                ));
+            }
+            Some(Refusal::TooMany) => {
+                return Some(format!(
+                    "policies: {REVISIONS_MAX} revisions before {ours} are under way in this region; expected that the \
+                     regions they wait for are back, or retired: {}",
+                    sync.rollout
+                        .oldest
+                        .map_or_else(String::new, |oldest| format!("the oldest is {oldest}"))
+                ));
+            }
+            None => {}
         }
         let policy = sync.redefined.first()?;
         Some(format!(
-            "policy {policy}: the store has another definition of it on record under the same version; expected a \
-             higher version, which starts afresh (a new limit under the same version is not supported yet)"
+            "policy {policy}: the store has it on record under the same version with another key, algorithm, period, \
+             usage, pool or sensitive attributes; expected a higher version, which starts afresh"
         ))
+    }
+
+    pub(crate) fn sync(&self) -> &Handle {
+        &self.0.sync
+    }
+
+    pub(crate) fn sync_status(&self) -> apportion_sync::SyncStatus {
+        self.0.sync.status()
     }
 
     /// True from the first contact with the store until draining, but for when the region is closed.

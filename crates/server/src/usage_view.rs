@@ -64,7 +64,11 @@ impl View<'_> {
         for (actor, counts) in slots {
             let region = actor.map_or_else(|| self.state.region.clone(), |actor| actor.region);
             total = total.plus(counts);
-            let entry = by_region.entry(region).or_default();
+            // It may be one that no revision names any more.
+            let through = self.through(&region);
+            let entry = by_region
+                .entry(region)
+                .or_insert((Counts::default(), through));
             entry.0 = entry.0.plus(counts);
         }
         let doubtful = self.may_be_short(start, end);

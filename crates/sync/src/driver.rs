@@ -67,6 +67,7 @@ pub struct Handle {
     pressure: mpsc::Sender<Pressure>,
     look_again: Arc<Notify>,
     wishes: mpsc::Sender<Wish>,
+    retiring: mpsc::Sender<Region>,
 }
 
 struct Driver<S> {
@@ -123,6 +124,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
     let (incoming_sender, incoming) = mpsc::channel(INCOMING_MAX);
     let (pressure_sender, pressure) = mpsc::channel(PRESSURE_MAX);
     let (wish_sender, wishes) = mpsc::channel(WISHES_MAX);
+    let (retiring_sender, retiring) = mpsc::channel(1);
     let handle = Handle {
         region,
         peer_regions: peer_regions.into(),
@@ -133,6 +135,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
         pressure: pressure_sender,
         look_again: Arc::new(Notify::new()),
         wishes: wish_sender,
+        retiring: retiring_sender,
     };
     let driver = Driver {
         machine,
@@ -149,7 +152,7 @@ pub fn spawn<S: Store + Clone>(setup: Setup<S>) -> (Handle, JoinHandle<()>) {
         next_token: 0,
     };
     let look_again = Arc::clone(&handle.look_again);
-    let running = driver.run(incoming, pressure, wishes, look_again, shutdown);
+    let running = driver.run(incoming, pressure, wishes, retiring, look_again, shutdown);
     (handle, tokio::spawn(running))
 }
 
@@ -163,6 +166,12 @@ impl Handle {
 
     pub fn status(&self) -> SyncStatus {
         self.facts.load().at(self.clock.now())
+    }
+
+    /// The operator's word that a region's store is off for good. It is done once the status says so.
+    pub async fn retire(&self, region: Region) {
+        // A driver that is gone leaves it undone.
+        let _gone = self.retiring.send(region).await;
     }
 
     /// Where the engine tells of keys under pressure: `try_send`, and forget what has no room.
@@ -203,6 +212,7 @@ impl<S: Store + Clone> Driver<S> {
         mut incoming: mpsc::Receiver<Incoming>,
         mut pressure: mpsc::Receiver<Pressure>,
         mut wishes: mpsc::Receiver<Wish>,
+        mut retiring: mpsc::Receiver<Region>,
         look_again: Arc<Notify>,
         shutdown: CancellationToken,
     ) {
@@ -221,6 +231,7 @@ impl<S: Store + Clone> Driver<S> {
                 Some(incoming) = incoming.recv() => self.incoming(incoming),
                 Some(pressure) = pressure.recv() => self.step(Input::Pressure(pressure)),
                 Some(wish) = wishes.recv() => self.step(Input::Wish(wish)),
+                Some(region) = retiring.recv() => self.step(Input::Retire(region)),
                 () = look_again.notified() => self.step(Input::LookAgain),
                 () = sleep(Duration::from_millis(wait)) => self.wake(),
             }

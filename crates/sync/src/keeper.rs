@@ -3,12 +3,14 @@
 //! One cycle at a time: look at the store, put a new state if anything changed, bind to the life and write its record
 //! if they changed, and only then say so. A cycle that loses a race begins anew.
 
+use crate::machine::PeerView;
 use crate::track::Mono;
 use apportion_core::allotment::Timing;
 use apportion_core::fence::{CHECK_MS, DRIFT_PPM, Span};
 use apportion_core::lives::{LifeTable, OnEmpty, RegionState, Stage as ClosingStage, Standing};
 use apportion_core::planted::{self, Bug};
-use apportion_core::{Life, Record, Regime, Region, StoreMs};
+use apportion_core::rollout::{Budget, Now, Refusal, Told, ToldRevision};
+use apportion_core::{Life, Policy, PolicySet, Record, Regime, Region, StoreMs};
 use apportion_store::{Looked, Op, Reply, StoreError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,8 +53,9 @@ pub(crate) struct Keeper {
     timing: Timing,
     /// The longest that anything counts, of all policies.
     counts_ms: u64,
+    policies: Arc<PolicySet>,
     revision: u64,
-    policies: Vec<(String, u64)>,
+    revision_digest: u64,
     on_empty: OnEmpty,
     stage: Stage,
     /// What the store held when it was last seen, by version.
@@ -69,11 +72,15 @@ pub(crate) struct Keeper {
     wish: Option<Pending>,
     /// Counts what operators wanted and was done, or was done already.
     pub(crate) wishes_done: u64,
+    /// Regions that are to be taken down as off for good.
+    retiring: BTreeSet<Region>,
+    /// The newest revision that any region goes by.
+    newest_heard: u64,
     due: Mono,
     /// Policies whose definition isn't the one that this store has on record under the same version.
     pub(crate) redefined: BTreeSet<String>,
-    /// The store has seen a node with this newer revision of the policies.
-    pub(crate) behind: Option<u64>,
+    /// Why this node's file can't be gone by here.
+    pub(crate) refusal: Option<Refusal>,
     /// The store holds the state of this other region, and isn't touched.
     pub(crate) foreign: Option<Region>,
 }
@@ -126,8 +133,7 @@ impl Keeper {
         peers: Vec<Region>,
         timing: Timing,
         counts_ms: u64,
-        revision: u64,
-        policies: Vec<(String, u64)>,
+        policies: Arc<PolicySet>,
         on_empty: OnEmpty,
     ) -> Self {
         Self {
@@ -135,7 +141,8 @@ impl Keeper {
             peers,
             timing,
             counts_ms,
-            revision,
+            revision: policies.revision,
+            revision_digest: policies.revision_digest(),
             policies,
             on_empty,
             stage: Stage::Idle,
@@ -148,9 +155,11 @@ impl Keeper {
             heard: Vec::new(),
             wish: None,
             wishes_done: 0,
+            retiring: BTreeSet::new(),
+            newest_heard: 0,
             due: 0,
             redefined: BTreeSet::new(),
-            behind: None,
+            refusal: None,
             foreign: None,
         }
     }
@@ -158,7 +167,7 @@ impl Keeper {
     /// What this node may go by now. `None` before its first contact with the store, and as long as its policies
     /// aren't those that the store's counts were made under.
     pub(crate) fn regime(&self) -> Option<Regime> {
-        let fits = self.redefined.is_empty() && self.behind.is_none();
+        let fits = self.redefined.is_empty() && self.refusal.is_none();
         let (_, state) = self.view.as_ref().filter(|_| fits)?;
         if state.is_shut() {
             return None;
@@ -235,6 +244,8 @@ impl Keeper {
         let Some((_, state)) = &self.view else {
             return false;
         };
+        let newest = table.rollout.revisions.last().map_or(0, |r| r.number);
+        self.newest_heard = self.newest_heard.max(newest);
         let mut table = table.clone();
         if !agrees {
             table.present.clear();
@@ -250,6 +261,43 @@ impl Keeper {
                 }
                 true
             }
+        }
+    }
+
+    /// The operator's word that a region's store is off for good.
+    pub(crate) fn retire(&mut self, region: Region, now: Mono) {
+        self.retiring.insert(region);
+        self.due = self.due.min(now);
+    }
+
+    /// Notes which revision a peer goes by.
+    pub(crate) fn compare(&self, told: &Told, peer: &mut PeerView) {
+        let ours = (self.revision, self.revision_digest);
+        let other = |r: &ToldRevision| r.number == ours.0 && r.digest != ours.1;
+        peer.revision = told.revisions.last().map(|r| r.number);
+        peer.conflicts = told.revisions.iter().any(other);
+    }
+    /// Regions whose word is waited for before older revisions are left behind.
+    pub(crate) fn waits_for(&self) -> BTreeSet<Region> {
+        let Some(state) = self.state().filter(|_| self.refusal.is_none()) else {
+            return BTreeSet::new();
+        };
+        state
+            .rollout
+            .waits_for(&self.rollout_now(state, state.anchor))
+    }
+
+    fn rollout_now<'a>(&'a self, state: &RegionState, now: StoreMs) -> Now<'a> {
+        Now {
+            region: &self.region,
+            peers: &self.peers,
+            policies: &self.policies.policies,
+            timing: self.timing,
+            epoch_began: state.epoch_began,
+            now,
+            high_water: state.high_water,
+            is_first: state.standing == Standing::First,
+            is_asking: matches!(state.standing, Standing::Asking(_)),
         }
     }
 
@@ -281,6 +329,8 @@ impl Keeper {
             } => match replies.into_iter().next() {
                 Some(Ok(Reply::Put(version))) => {
                     self.heard.clear();
+                    self.retiring
+                        .retain(|region| !next.rollout.is_retired(region));
                     self.believe(version, *next, (span, lapses_at), check);
                     self.bind(now)
                 }
@@ -306,11 +356,11 @@ impl Keeper {
 
     fn settled(&mut self, now: Mono) -> Step {
         self.stage = Stage::Idle;
-        self.due = if self.heard.is_empty() {
-            now + CHECK_MS
-        } else {
-            now
-        };
+        let newest = self.state().and_then(|state| state.rollout.newest());
+        let to_be_noted =
+            self.refusal.is_none() && newest.is_some_and(|newest| newest.adopted_at.is_none());
+        let idle = self.heard.is_empty() && self.retiring.is_empty() && !to_be_noted;
+        self.due = if idle { now + CHECK_MS } else { now };
         Step::Settled
     }
 
@@ -387,11 +437,6 @@ impl Keeper {
         if next.closing.as_ref().map(|c| c.stage) == Some(ClosingStage::Closed) {
             self.heard.clear();
         }
-        // The store's clock was read after `sent`.
-        let lapses_at = match span.contains(now) {
-            true => sent + span.until.since(now),
-            false => Mono::MAX,
-        };
         for table in &self.heard {
             next = next.hear(table, &self.peers).unwrap_or(next);
         }
@@ -402,15 +447,27 @@ impl Keeper {
         if now < next.silent_until {
             span = Span::never();
         }
-        next.revision = next.revision.max(self.revision);
-        self.behind = (next.revision > self.revision).then_some(next.revision);
-        self.redefined.clear();
-        for (id, digest) in &self.policies {
-            let known = *next.policies.entry(id.clone()).or_insert(*digest);
-            if known != *digest {
-                self.redefined.insert(id.clone());
+        // What is closed has said its last word.
+        if !next.is_shut() {
+            let newest = next.rollout.newest().map_or(0, |newest| newest.number);
+            let newest = newest.max(self.newest_heard).max(self.revision);
+            for region in &self.retiring {
+                let lives = next.known.get(region).cloned().unwrap_or_default();
+                next = next.retire(region, newest, &lives);
             }
+            if next.is_retired() {
+                next = next
+                    .reborn(fresh, &fingerprint, now)
+                    .silent_for(overlap_ms, now);
+                span = trusted(quick, now);
+            }
+            self.roll_out(&mut next, now);
         }
+        // The store's clock was read after `sent`.
+        let lapses_at = match span.contains(now) {
+            true => sent + span.until.since(now),
+            false => Mono::MAX,
+        };
         let check = quick.then_some(Check {
             sent,
             received,
@@ -422,6 +479,7 @@ impl Keeper {
         });
         if stored.as_ref().is_some_and(|(_, state)| *state == next) {
             self.heard.clear();
+            self.retiring.clear();
             self.believe(version, next, (span, lapses_at), check.or(self.last));
             return self.bind(received);
         }
@@ -464,6 +522,44 @@ impl Keeper {
         };
         let advanced = next.clone().advance_closing(fingerprint, now, &self.peers);
         advanced.unwrap_or_else(|| lost(next))
+    }
+
+    /// Goes by this node's file, if that is possible here, and leaves older ones behind, if that is possible by now.
+    fn roll_out(&mut self, next: &mut RegionState, now: StoreMs) {
+        let set = &self.policies;
+        let digests: Vec<(String, u64, u64)> = set
+            .policies
+            .iter()
+            .map(|p| (p.id(), set.state_digest(p), set.policy_digest(p)))
+            .collect();
+        // Before there were revisions the whole definition was on record.
+        let is_same = |id: &String, digest: u64, whole: u64| {
+            let known = next.policies.get(id);
+            known.is_none_or(|known| [digest, whole].contains(known))
+        };
+        let other = digests.iter().filter(|(id, d, w)| !is_same(id, *d, *w));
+        self.redefined = other.map(|(id, _, _)| id.clone()).collect();
+        if !self.redefined.is_empty() {
+            return;
+        }
+        let budget = |policy: &Policy| Budget::of(policy, &set.subject_hash);
+        let (number, digest) = (self.revision, self.revision_digest);
+        let brought = next
+            .rollout
+            .bring(number, digest, &self.region, &set.policies, budget);
+        match brought {
+            Err(refusal) => self.refusal = Some(refusal),
+            Ok(mut rollout) => {
+                self.refusal = None;
+                if self.adopted == Some(next.record(number)) {
+                    rollout = rollout.adopted(number, now.max(next.high_water));
+                }
+                next.rollout = rollout.advance(&self.rollout_now(next, now));
+                next.revision = number;
+                next.policies
+                    .extend(digests.into_iter().map(|(id, digest, _)| (id, digest)));
+            }
+        }
     }
 
     /// Compares the store's clock with this node's since its last look, and goes on from the region's anchor or opens
@@ -546,7 +642,7 @@ impl Keeper {
         let Some((version, state)) = &self.view else {
             return self.failed(now);
         };
-        if self.behind.is_some() || !self.redefined.is_empty() {
+        if self.refusal.is_some() || !self.redefined.is_empty() {
             return self.settled(now);
         }
         if state.is_sealed() {
@@ -601,10 +697,11 @@ impl Keeper {
     pub(crate) fn has_met_all(&self) -> bool {
         self.view.as_ref().is_some_and(|(_, state)| {
             !matches!(state.standing, Standing::Asking(_))
+                && !state.rollout.unsure
                 && self
                     .peers
                     .iter()
-                    .all(|peer| state.present.contains_key(peer))
+                    .all(|peer| state.present.contains_key(peer) || state.rollout.is_retired(peer))
         })
     }
 }
@@ -637,6 +734,11 @@ mod tests {
         assert_eq!(step, Step::Settled);
     }
 
+    fn no_policies() -> Arc<PolicySet> {
+        let set = PolicySet::parse("regions = [\"a\", \"b\"]", "policies.toml");
+        Arc::new(set.expect("a set without policies"))
+    }
+
     /// A closed region's scripts refuse the nodes that haven't heard of it, and its store is written to no more.
     #[test]
     fn a_region_that_closes_stops_all_its_nodes_before_it_says_so() {
@@ -645,7 +747,7 @@ mod tests {
         let peers = vec![peer.clone()];
         let new = || {
             let (us, peers) = (us.clone(), peers.clone());
-            Keeper::new(us, peers, timing, 0, 1, Vec::new(), OnEmpty::New)
+            Keeper::new(us, peers, timing, 0, no_policies(), OnEmpty::New)
         };
         let (mut keeper, mut other) = (new(), new());
         let mut memory = Memory::new("run");
@@ -715,7 +817,7 @@ mod tests {
     fn a_span_is_over_by_the_nodes_own_clock_too() {
         let timing = Timing { term_ms: 10_000 };
         let us = Region::new("a");
-        let mut keeper = Keeper::new(us, Vec::new(), timing, 0, 1, Vec::new(), OnEmpty::New);
+        let mut keeper = Keeper::new(us, Vec::new(), timing, 0, no_policies(), OnEmpty::New);
         let mut memory = Memory::new("run");
         settle(&mut keeper, &mut memory);
         let trusts = |keeper: &Keeper| keeper.regime().expect("it is bound").span.contains(NOW);
@@ -734,7 +836,9 @@ mod tests {
         let (us, peer) = (Region::new("a"), Region::new("b"));
         let timing = Timing { term_ms: 10_000 };
         let peers = vec![peer.clone()];
-        let mut keeper = Keeper::new(us.clone(), peers, timing, 0, 1, Vec::new(), OnEmpty::Ask);
+        let set = no_policies();
+        let ask = OnEmpty::Ask;
+        let mut keeper = Keeper::new(us.clone(), peers, timing, 0, set, ask);
         let mut memory = Memory::new("run");
         settle(&mut keeper, &mut memory);
         let asking = keeper.regime().expect("the store was reached").state;

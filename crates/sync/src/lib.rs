@@ -22,7 +22,9 @@ mod work;
 pub use closing::{CloseError, ClosingStatus, OpenError, Opened, Progress};
 pub use driver::{Handle, Setup, spawn};
 pub use keeper::Wish;
-pub use machine::{Config, Effect, Input, JobId, Machine, PeerView, Pressure, ReplyToken};
+pub use machine::{
+    Config, Effect, Input, JobId, Machine, PeerView, Pressure, ReplyToken, RolloutView,
+};
 pub use message::{Ask, Message, Trade, UsageEntry};
 pub use share::share_of;
 pub use status::{PeerStatus, SyncStatus};

@@ -12,6 +12,7 @@ use crate::plan::{self, Occasion, Scene};
 use crate::track::{Mono, Track};
 use apportion_core::allotment::Timing;
 use apportion_core::lives::{OnEmpty, RegionState, Stage};
+use apportion_core::rollout::Refusal;
 use apportion_core::{Actor, Key, Limits, Policy, PolicySet, Regime, Region, StoreMs};
 use apportion_store::{MeterId, Op, Reply, Snapshot, StoreError};
 use job::{Job, Out};
@@ -83,6 +84,8 @@ pub enum Input {
     LookAgain,
     /// An operator closes or opens the region.
     Wish(Wish),
+    /// An operator says that this region's store is off for good.
+    Retire(Region),
 }
 
 #[derive(Debug)]
@@ -123,6 +126,25 @@ pub struct PeerView {
     pub actor: Option<Actor>,
     /// Its policies aren't ours, so nothing is traded with it.
     pub policies_differ: bool,
+    /// The newest revision that it goes by.
+    pub revision: Option<u64>,
+    /// Our revision's number stands for another content there.
+    pub conflicts: bool,
+}
+
+/// How the roll-out of a file stands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RolloutView {
+    /// This node's.
+    pub revision: u64,
+    /// The oldest one that still counts here; `None` before the first contact with the store.
+    pub oldest: Option<u64>,
+    /// Regions whose word is waited for.
+    pub waits_for: BTreeSet<Region>,
+    /// Regions that are off for good.
+    pub retired: BTreeSet<Region>,
+    /// Those that share a budget by any revision that counts here.
+    pub regions: BTreeSet<Region>,
 }
 
 #[derive(Debug)]
@@ -173,18 +195,13 @@ impl Machine {
             .iter()
             .map(|p| (p.id(), Arc::clone(p)))
             .collect();
-        let digests = policies
-            .iter()
-            .map(|(id, policy)| (id.clone(), config.policies.policy_digest(policy)))
-            .collect();
         let counts = policies.values().map(|p| p.algorithm.counts_ms());
         let keeper = Keeper::new(
             config.region.clone(),
             config.peers.clone(),
             config.timing,
             counts.max().unwrap_or(0),
-            config.policies.revision,
-            digests,
+            Arc::clone(&config.policies),
             config.on_empty,
         );
         let peers = config
@@ -245,9 +262,28 @@ impl Machine {
         self.keeper.redefined.iter().map(String::as_str)
     }
 
-    /// The newer revision of the policies that this region's store has seen.
-    pub fn behind(&self) -> Option<u64> {
-        self.keeper.behind
+    /// Why this node's file can't be gone by in its region.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.keeper.refusal
+    }
+
+    /// How the roll-out of this node's file stands.
+    pub fn rollout(&self) -> RolloutView {
+        let rollout = self.keeper.state().map(|state| &state.rollout);
+        RolloutView {
+            revision: self.config.policies.revision,
+            oldest: rollout.and_then(|r| Some(r.revisions.first()?.number)),
+            waits_for: self.keeper.waits_for(),
+            retired: rollout.map_or_else(BTreeSet::new, |rollout| {
+                let all = rollout.retired.keys();
+                all.filter(|region| rollout.is_retired(region))
+                    .cloned()
+                    .collect()
+            }),
+            regions: rollout.map_or_else(BTreeSet::new, |rollout| {
+                rollout.regions().into_iter().cloned().collect()
+            }),
+        }
     }
 
     /// The region whose store this node was given by mistake.
@@ -292,6 +328,7 @@ impl Machine {
             Input::Pressure(pressure) => self.pressed(now, &pressure),
             Input::LookAgain => self.keeper.look_again(now),
             Input::Wish(wish) => self.keeper.wish(wish, now),
+            Input::Retire(region) => self.keeper.retire(region, now),
         }
         self.run_due(now, &mut effects);
         effects
@@ -490,6 +527,7 @@ impl Machine {
         if is_present {
             track.sample(now, store_now, plan::counted(snapshot));
             let noted = snapshot.meter.as_ref().and_then(|meter| meter.limits);
+            let noted = noted.map(|noted| regime.limits_noted(&policy, noted));
             track.limits = noted.or(track.limits);
         }
         let actors = self

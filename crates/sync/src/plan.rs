@@ -111,6 +111,7 @@ impl Scene<'_> {
     /// else what others make of them.
     fn known_limits(&self, snapshot: &Snapshot, told: Told) -> Option<Limits> {
         let noted = snapshot.meter.as_ref().and_then(|m| m.limits);
+        let noted = noted.map(|noted| self.regime.limits_noted(self.policy, noted));
         let of_subject = self.policy.limits_of_key(&self.id.key, self.hash);
         let asked = || {
             told.asked

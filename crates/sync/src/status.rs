@@ -2,9 +2,10 @@
 
 use crate::clock::Clock;
 use crate::closing::{ClosingStatus, Progress};
-use crate::machine::Machine;
+use crate::machine::{Machine, RolloutView};
 use crate::track::Mono;
 use apportion_core::lives::Standing;
+use apportion_core::rollout::Refusal;
 use apportion_core::{Actor, Epoch, Life, Regime, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use tracing::{error, info, warn};
@@ -26,8 +27,9 @@ pub struct SyncStatus {
     pub peers: BTreeMap<Region, PeerStatus>,
     /// Policies that the store has on record with another definition under the same version.
     pub redefined: BTreeSet<String>,
-    /// A node with this newer revision of the policies has been at the store.
-    pub behind: Option<u64>,
+    /// Why this node's file can't be gone by in its region.
+    pub refusal: Option<Refusal>,
+    pub rollout: RolloutView,
     /// The store holds the state of this other region.
     pub foreign: Option<Region>,
     /// The last closing of the region in this life.
@@ -45,6 +47,10 @@ pub struct PeerStatus {
     pub actor: Option<Actor>,
     /// Its policies aren't ours, so nothing is traded with it.
     pub policies_differ: bool,
+    /// The newest revision that it goes by; `None` before it was heard from.
+    pub revision: Option<u64>,
+    /// Our revision's number stands for another content there.
+    pub conflicts: bool,
 }
 
 /// What a status is made from.
@@ -56,7 +62,8 @@ pub(crate) struct Facts {
     view: Option<View>,
     peers: BTreeMap<Region, crate::machine::PeerView>,
     redefined: BTreeSet<String>,
-    behind: Option<u64>,
+    refusal: Option<Refusal>,
+    rollout: RolloutView,
     foreign: Option<Region>,
     closing: Option<ClosingStatus>,
     wishes_done: u64,
@@ -88,6 +95,8 @@ impl Facts {
                 lag_ms,
                 actor: view.actor.clone(),
                 policies_differ: view.policies_differ,
+                revision: view.revision,
+                conflicts: view.conflicts,
             }
         };
         SyncStatus {
@@ -102,7 +111,8 @@ impl Facts {
                 .map(|(region, view)| (region.clone(), peer(view)))
                 .collect(),
             redefined: self.redefined.clone(),
-            behind: self.behind,
+            refusal: self.refusal,
+            rollout: self.rollout.clone(),
             foreign: self.foreign.clone(),
             closing: self.closing.clone(),
             wishes_done: self.wishes_done,
@@ -138,7 +148,8 @@ impl Watch {
                 view: None,
                 peers: machine.peers().clone(),
                 redefined: BTreeSet::new(),
-                behind: None,
+                refusal: None,
+                rollout: machine.rollout(),
                 foreign: None,
                 closing: None,
                 wishes_done: 0,
@@ -206,11 +217,38 @@ impl Watch {
         {
             error!(%region, %other, "this is the store of another region; nothing is written to it");
         }
-        if let Some(newer) = machine.behind()
-            && self.facts.behind.replace(newer) != Some(newer)
-        {
-            error!(%region, newer, "this node's policies are of an older revision than the store has seen; it decides nothing");
+        let refusal = machine.refusal();
+        if refusal != self.facts.refusal {
+            match refusal {
+                Some(Refusal::Behind(newer)) => error!(
+                    %region, newer, "this node's policies are of an older revision than the store has seen; it decides nothing"
+                ),
+                Some(Refusal::OtherContent) => error!(
+                    %region, "this region goes by other policies under the same revision; this node decides nothing"
+                ),
+                Some(Refusal::TooMany) => error!(
+                    %region, "too many revisions are under way in this region; this node decides nothing"
+                ),
+                None => {}
+            }
+            self.facts.refusal = refusal;
         }
+        let rollout = machine.rollout();
+        let (before, oldest) = (self.facts.rollout.oldest, rollout.oldest);
+        if before.is_some_and(|b| b < rollout.revision) && oldest == Some(rollout.revision) {
+            info!(%region, revision = rollout.revision, "this revision of the policies is in force here");
+        }
+        for off in rollout.retired.difference(&self.facts.rollout.retired) {
+            warn!(%region, %off, "the region was retired: its store is taken to be off for good");
+        }
+        if !rollout.waits_for.is_empty() && rollout.waits_for != self.facts.rollout.waits_for {
+            let regions: Vec<&str> = rollout.waits_for.iter().map(Region::as_str).collect();
+            info!(
+                %region, revision = rollout.revision, waits_for = regions.join(", "),
+                "what this revision raises waits for these regions"
+            );
+        }
+        self.facts.rollout = rollout;
         for id in machine.redefined() {
             if self.facts.redefined.insert(id.to_owned()) {
                 error!(
@@ -250,6 +288,21 @@ impl Watch {
                     info!(%region, %peer, "the peer has the same policies and loan_term again")
                 }
                 _ => {}
+            }
+            let known = self.facts.peers.get(peer);
+            let ours = self.facts.rollout.revision;
+            if view.conflicts && !known.is_some_and(|v| v.conflicts) {
+                error!(
+                    %region, %peer, revision = ours,
+                    "the peer has other policies under the same revision; one of the two files needs a higher one"
+                );
+            }
+            let behind = |v: &crate::machine::PeerView| v.revision.is_some_and(|r| r < ours);
+            if behind(view) && !known.is_some_and(behind) {
+                warn!(
+                    %region, %peer, revision = ours, theirs = view.revision,
+                    "the peer goes by an older revision of the policies"
+                );
             }
         }
         self.facts.peers.clone_from(machine.peers());

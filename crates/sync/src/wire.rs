@@ -3,6 +3,7 @@
 //! What comes in is checked against every bound before the machine sees any of it: a message is taken as a whole or
 //! refused as a whole, with the field at fault. No input makes this panic.
 
+mod rollout;
 #[cfg(test)]
 mod tests;
 
@@ -99,6 +100,10 @@ pub fn to_wire(message: &Message) -> proto::Message {
             .collect(),
         known: table.known.iter().map(lives_to_wire).collect(),
         ended: table.ended.iter().map(|life| life.to_bits()).collect(),
+        revisions: rollout::revisions_to_wire(&table.rollout),
+        original: table.rollout.original,
+        retired: rollout::retired_to_wire(&table.rollout),
+        behind: table.rollout.behind.iter().copied().collect(),
         policies: message.policies,
         is_reply: message.is_reply,
         usage,
@@ -280,6 +285,7 @@ pub fn from_wire(wire: proto::Message) -> Result<Message, WireError> {
             .collect::<Result<_, _>>()?,
         word: wire.closing.map(closing_from_wire),
         kept: kept_from_wire(few("kept", wire.kept, REGIONS_MAX)?)?,
+        rollout: rollout::from_wire(wire.revisions, wire.original, wire.retired, wire.behind)?,
     };
     let usage = few("usage", wire.usage, USAGE_MAX)?;
     let usage = each(usage, |entry| {

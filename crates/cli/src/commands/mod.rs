@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod policy;
 pub(crate) mod region;
+pub(crate) mod retire;
 pub(crate) mod shares;
 pub(crate) mod simulate;
 pub(crate) mod status;

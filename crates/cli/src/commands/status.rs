@@ -51,5 +51,41 @@ fn render(status: &Value) -> String {
             cell(&policy["digest"]),
         ]);
     }
-    format!("{}\n{}", regions.render(), policies.render())
+    let notes = notes(status);
+    let notes = match notes.is_empty() {
+        true => String::new(),
+        false => format!("\n{}\n", notes.join("\n")),
+    };
+    format!("{}{notes}\n{}", regions.render(), policies.render())
+}
+
+/// What isn't as it is when nothing changes.
+fn notes(status: &Value) -> Vec<String> {
+    let rollout = &status["rollout"];
+    let mut notes = Vec::new();
+    for (peer, seen) in members(&status["peers"]) {
+        let revision = &seen["revision"];
+        if seen["revision_conflicts"] == true {
+            notes.push(format!(
+                "{peer} has other policies under revision {}; nothing is traded with it",
+                cell(&rollout["revision"])
+            ));
+        } else if !revision.is_null() && *revision != rollout["revision"] {
+            notes.push(format!("{peer} goes by revision {}", cell(revision)));
+        }
+    }
+    let names = |list: &Value| {
+        let names: Vec<String> = elements(list).map(cell).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    if let Some(names) = names(&rollout["waits_for"]) {
+        notes.push(format!(
+            "revision {} waits for {names}",
+            cell(&rollout["revision"])
+        ));
+    }
+    if let Some(names) = names(&rollout["retired"]) {
+        notes.push(format!("retired: {names}"));
+    }
+    notes
 }

@@ -27,13 +27,14 @@ impl Settled<'_> {
         }
         let (tokens, at) = match (stored, fence.missing) {
             (Some((tokens, at)), _) => (tokens, began.unwrap_or(at)),
-            // A meter is kept until it is surely full under the last of its shares, traded or not.
-            (None, Missing::Full) => (self.of, self.now),
+            // A meter is kept until it is surely full under the last of its shares, traded or not. One that was never
+            // there was full from the first of them on.
+            (None, Missing::Full) => self.full_at_first(),
             (None, Missing::EmptyAt(_)) if self.rule.is_lenient() => (self.of, self.now),
             (None, Missing::EmptyAt(moment)) => (0, moment),
         };
         let to = self.now.max(at);
-        let tokens = match self.shares {
+        let tokens = match &self.shares {
             Some(shares) => refill(&self.rule.rate(), shares, tokens, at, to, &self.meter.holds),
             None => 0,
         };
@@ -47,6 +48,16 @@ impl Settled<'_> {
             tokens: tokens.min(room),
             at: to,
         };
+    }
+}
+
+impl Settled<'_> {
+    fn full_at_first(&self) -> (u64, StoreMs) {
+        let Some([first, next, ..]) = self.shares.as_deref().map(Shares::steps) else {
+            return (self.of, self.now);
+        };
+        let cap = self.rule.rate().share(first.ppb).cap;
+        (cap, next.from.min(self.now))
     }
 }
 

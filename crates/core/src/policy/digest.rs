@@ -43,6 +43,58 @@ impl PolicySet {
     }
 }
 
+impl PolicySet {
+    /// What a revision's number stands for: changes with every policy and region, and not with the secret that subjects
+    /// are hashed under, but where a policy says that it hashes some.
+    pub fn revision_digest(&self) -> u64 {
+        let mut canon = Canon::default();
+        let regions: std::collections::BTreeSet<_> = self.regions.iter().collect();
+        for region in regions {
+            canon.text("region", region.as_str());
+        }
+        let mut digests: Vec<u64> = self
+            .policies
+            .iter()
+            .map(|p| self.policy_digest(p))
+            .collect();
+        digests.sort_unstable();
+        for digest in digests {
+            canon.number("policy", digest);
+        }
+        canon.digest()
+    }
+
+    /// Changes with what a version of this policy can't change without starting afresh: what its state is kept by, and
+    /// in which form.
+    pub fn state_digest(&self, policy: &Policy) -> u64 {
+        let mut canon = Canon::default();
+        for attribute in &policy.key {
+            canon.text("key", attribute);
+        }
+        canon.algorithm(&policy.algorithm);
+        for attribute in &policy.sensitive {
+            canon.text("sensitive", attribute);
+        }
+        if !policy.sensitive.is_empty() {
+            canon.number("hash", self.subject_hash.fingerprint());
+        }
+        if let Some(pool) = &policy.pool {
+            canon.text("pool by", &pool.by);
+        }
+        canon.text(
+            "mode",
+            match policy.mode {
+                Mode::Region => "region",
+                Mode::Shares | Mode::Home { .. } => "shared",
+            },
+        );
+        if let Some(usage_ms) = policy.usage_ms {
+            canon.number("usage_ms", usage_ms);
+        }
+        canon.digest()
+    }
+}
+
 impl Policy {
     /// Changes with everything that affects a decision or what is counted, and with nothing else.
     pub fn digest(&self) -> u64 {
@@ -79,26 +131,7 @@ impl Policy {
         for attribute in key {
             canon.text("key", attribute);
         }
-        canon.text("algorithm", algorithm.name());
-        match *algorithm {
-            Algorithm::FixedWindow {
-                period: Period::Every { per_ms, offset_ms },
-            } => {
-                canon.number("per_ms", per_ms);
-                canon.number("offset_ms", offset_ms);
-            }
-            Algorithm::FixedWindow {
-                period: Period::Month,
-            } => canon.text("per", "month"),
-            Algorithm::SlidingLog { per_ms }
-            | Algorithm::TokenBucket { per_ms }
-            | Algorithm::Gcra { per_ms } => canon.number("per_ms", per_ms),
-            Algorithm::SlidingWindow { per_ms, buckets } => {
-                canon.number("per_ms", per_ms);
-                canon.number("buckets", u64::from(buckets));
-            }
-            Algorithm::Concurrency { slot_ttl_ms } => canon.number("slot_ttl_ms", slot_ttl_ms),
-        }
+        canon.algorithm(algorithm);
         canon.limits(limits);
         if let Some(plans) = plans {
             canon.text("plans by", &plans.by);
@@ -182,6 +215,29 @@ impl Canon {
 
     fn number(&mut self, tag: &str, value: u64) {
         self.text(tag, &value.to_string());
+    }
+
+    fn algorithm(&mut self, algorithm: &Algorithm) {
+        self.text("algorithm", algorithm.name());
+        match *algorithm {
+            Algorithm::FixedWindow {
+                period: Period::Every { per_ms, offset_ms },
+            } => {
+                self.number("per_ms", per_ms);
+                self.number("offset_ms", offset_ms);
+            }
+            Algorithm::FixedWindow {
+                period: Period::Month,
+            } => self.text("per", "month"),
+            Algorithm::SlidingLog { per_ms }
+            | Algorithm::TokenBucket { per_ms }
+            | Algorithm::Gcra { per_ms } => self.number("per_ms", per_ms),
+            Algorithm::SlidingWindow { per_ms, buckets } => {
+                self.number("per_ms", per_ms);
+                self.number("buckets", u64::from(buckets));
+            }
+            Algorithm::Concurrency { slot_ttl_ms } => self.number("slot_ttl_ms", slot_ttl_ms),
+        }
     }
 
     fn limits(&mut self, limits: &Limits) {

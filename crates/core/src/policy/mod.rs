@@ -13,10 +13,11 @@ pub mod source;
 mod tests;
 mod tiers;
 
-use crate::division::part_of;
+use crate::division::{dealt_units, part_of};
 use crate::ids::Region;
 use crate::key::{Attributes, SubjectHash};
 use crate::period::Period;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -113,16 +114,16 @@ pub enum Mode {
     Region,
 }
 
-/// Which side the sum over all regions may err on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which side the sum over all regions may err on, from the strictest on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Tolerance {
     NeverOver,
-    /// A region refuses only when the usage that it knows of has used up the limit.
-    NeverUnder,
     /// Over by at most so many millionths of the limit.
     Over {
         ppm: u32,
     },
+    /// A region refuses only when the usage that it knows of has used up the limit.
+    NeverUnder,
 }
 
 /// What is answered while a region's store is out of reach.
@@ -178,13 +179,9 @@ impl Policy {
     /// short of it: a smaller limit never has a larger base, so that regions that see different plans for a moment stay
     /// below the larger.
     pub fn base_units(&self, limit: u64, region: &Region) -> u64 {
-        let above = self
-            .tiers()
-            .into_iter()
-            .map(|t| t.limit)
-            .filter(|l| *l > limit);
-        let bases = above.chain([limit]).map(|l| self.base_of(l, region));
-        bases.min().unwrap_or(0)
+        let tiers = self.tiers().into_iter().map(|tier| tier.limit);
+        let weights = self.weights.iter().map(|(r, w)| (r, *w));
+        dealt_units(tiers, limit, weights, region)
     }
 
     /// A region's base share in parts per billion, summing to [`PPB`] exactly. What rates, bursts and sliding windows
@@ -193,26 +190,40 @@ impl Policy {
         self.base_of(PPB, region)
     }
 
-    /// A region's part of what a window of `limit` may be over by, in whole units: equal parts of it, whatever the
-    /// weights. A larger limit never has a smaller part.
-    pub fn overdraft_units(&self, limit: u64, ppm: u32, region: &Region) -> u64 {
-        let over = u128::from(limit) * u128::from(ppm) / u128::from(PPM);
-        let over = u64::try_from(over).expect("no more than the limit");
-        self.equal_part(over, region)
-    }
-
-    /// The same of rates and sliding windows, in parts per billion of the budget.
-    pub fn overdraft_ppb(&self, ppm: u32, region: &Region) -> u64 {
-        self.equal_part(u64::from(ppm) * (PPB / PPM), region)
-    }
-
-    fn equal_part(&self, total: u64, region: &Region) -> u64 {
-        part_of(total, self.weights.keys().map(|r| (r, 1)), region)
-    }
-
     fn base_of(&self, total: u64, region: &Region) -> u64 {
         part_of(total, self.weights.iter().map(|(r, w)| (r, *w)), region)
     }
+}
+
+// === impl Tolerance ===
+
+impl Tolerance {
+    /// A region's part of what a window of `limit` may be over by, in whole units: equal parts of it, whatever the
+    /// weights. A larger limit never has a smaller part. Under never-under there is no end to it.
+    pub fn overdraft_units(self, limit: u64, weights: &BTreeMap<Region, u64>, of: &Region) -> u64 {
+        match self {
+            Self::NeverOver => 0,
+            Self::Over { ppm } => {
+                let over = u128::from(limit) * u128::from(ppm) / u128::from(PPM);
+                let over = u64::try_from(over).expect("no more than the limit");
+                equal_part(over, weights, of)
+            }
+            Self::NeverUnder => u64::MAX,
+        }
+    }
+
+    /// The same of rates and sliding windows, in parts per billion of the budget.
+    pub fn overdraft_ppb(self, weights: &BTreeMap<Region, u64>, of: &Region) -> u64 {
+        match self {
+            Self::NeverOver => 0,
+            Self::Over { ppm } => equal_part(u64::from(ppm) * (PPB / PPM), weights, of),
+            Self::NeverUnder => u64::MAX,
+        }
+    }
+}
+
+fn equal_part(total: u64, weights: &BTreeMap<Region, u64>, of: &Region) -> u64 {
+    part_of(total, weights.keys().map(|region| (region, 1)), of)
 }
 
 // === impl Algorithm ===

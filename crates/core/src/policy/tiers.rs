@@ -73,7 +73,8 @@ impl Overrides {
         keyed().limits.get(key).copied()
     }
 
-    fn keyed(&self, policy: &Policy, hash: &SubjectHash) -> HashMap<Key, Limits> {
+    /// The same by key.
+    pub(crate) fn keyed(&self, policy: &Policy, hash: &SubjectHash) -> HashMap<Key, Limits> {
         let key_of = |subject: &[String]| {
             let values = policy.key.iter().cloned().zip(subject.iter().cloned());
             Key::of(policy, &values.collect(), hash).ok()

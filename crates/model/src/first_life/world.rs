@@ -60,6 +60,8 @@ impl Hash for RegionNow {
             Standing::Later => 2.hash(hasher),
         }
         (&s.present, &s.known, &s.ended).hash(hasher);
+        // What is said of revisions and closings has no hash of its own; nothing is closed here.
+        format!("{:?}", s.rollout).hash(hasher);
         (self.was_emptied, self.is_forgotten).hash(hasher);
         (&self.admitted, &self.witnesses).hash(hasher);
     }
@@ -71,6 +73,7 @@ impl Hash for Said {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let t = &self.0;
         (&t.sender, &t.present, &t.known, &t.ended).hash(hasher);
+        format!("{:?}", t.rollout).hash(hasher);
     }
 }
 

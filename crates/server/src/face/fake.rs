@@ -2,9 +2,10 @@
 
 use super::Limiter;
 use crate::node::{Counts, PeerStatus, PeriodUsage, ReadError, RegionShare, Status};
+use crate::retire::RetireError;
 use apportion_core::{Epoch, Key, Life, Policy, PolicySet, Region, StoreMs};
 use apportion_engine::{CheckError, CheckRequest, DecidedBy, Decision, LimitReport, Outcome};
-use apportion_sync::{CloseError, ClosingStatus, OpenError, Opened, Progress};
+use apportion_sync::{CloseError, ClosingStatus, OpenError, Opened, Progress, RolloutView};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -287,11 +288,17 @@ impl Limiter for Fake {
             reachable: true,
             lag_ms: Some(1250),
             actor: None,
+            revision: Some(1),
+            policies_differ: false,
+            conflicts: false,
         };
         let south = PeerStatus {
             reachable: false,
             lag_ms: None,
             actor: None,
+            revision: None,
+            policies_differ: false,
+            conflicts: false,
         };
         Status {
             region: self.0.region.clone(),
@@ -305,10 +312,27 @@ impl Limiter for Fake {
                 .lock()
                 .expect("no test panics in here")
                 .clone(),
+            rollout: RolloutView {
+                revision: 1,
+                oldest: Some(1),
+                ..RolloutView::default()
+            },
             peers: BTreeMap::from([
                 (Region::new("eu-west"), west),
                 (Region::new("ap-south"), south),
             ]),
+        }
+    }
+
+    async fn retire(&self, region: &str, force: bool) -> Result<Region, RetireError> {
+        let region = Region::new(region);
+        match region.as_str() {
+            "ap-south" => Ok(region),
+            "eu-west" if !force => Err(RetireError::Reachable(region)),
+            _ => Err(RetireError::Unknown {
+                name: region.to_string(),
+                known: "ap-south, eu-west, us-east".into(),
+            }),
         }
     }
 

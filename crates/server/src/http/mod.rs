@@ -9,6 +9,7 @@ mod problem;
 mod query;
 mod read;
 mod region;
+mod retire;
 mod usage;
 
 use crate::errors::Failure;
@@ -32,6 +33,7 @@ pub(crate) fn router<L: Limiter>(face: Face<L>) -> Router {
         .route("/v1/policies", get(read::policies::<L>))
         .route("/v1/region/close", post(region::close::<L>))
         .route("/v1/region/open", post(region::open::<L>))
+        .route("/v1/regions/retire", post(retire::retire::<L>))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz::<L>))
         .route("/metrics", get(render_metrics))

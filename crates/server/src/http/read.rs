@@ -46,6 +46,17 @@ struct StatusView<'a> {
     store: StoreView,
     peers: BTreeMap<&'a Region, PeerView>,
     policies: Vec<PolicyName<'a>>,
+    rollout: RolloutStatus<'a>,
+}
+
+#[derive(Serialize)]
+struct RolloutStatus<'a> {
+    revision: u64,
+    /// The oldest revision that still counts here.
+    oldest: Option<u64>,
+    /// Regions whose word is waited for.
+    waits_for: &'a BTreeSet<Region>,
+    retired: &'a BTreeSet<Region>,
 }
 
 #[derive(Serialize)]
@@ -59,6 +70,11 @@ struct StoreView {
 struct PeerView {
     reachable: bool,
     lag_ms: Option<u64>,
+    revision: Option<u64>,
+    /// Nothing is traded with it: its policies, or its loan_term, are others.
+    policies_differ: bool,
+    /// It has other policies under this node's revision.
+    revision_conflicts: bool,
 }
 
 #[derive(Serialize)]
@@ -194,6 +210,7 @@ pub(super) async fn status<L: Limiter>(State(face): State<Face<L>>) -> Response 
         store_ok,
         closed,
         peers,
+        rollout,
     } = face.limiter.status();
     Json(StatusView {
         region: region.as_str(),
@@ -212,11 +229,20 @@ pub(super) async fn status<L: Limiter>(State(face): State<Face<L>>) -> Response 
                 let view = PeerView {
                     reachable: status.reachable,
                     lag_ms: status.lag_ms,
+                    revision: status.revision,
+                    policies_differ: status.policies_differ,
+                    revision_conflicts: status.conflicts,
                 };
                 (peer, view)
             })
             .collect(),
         policies: names(&policies),
+        rollout: RolloutStatus {
+            revision: rollout.revision,
+            oldest: rollout.oldest,
+            waits_for: &rollout.waits_for,
+            retired: &rollout.retired,
+        },
     })
     .into_response()
 }

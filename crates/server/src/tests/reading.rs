@@ -141,10 +141,17 @@ async fn status_and_policies_are_answered_as_documented() {
             "closed": false,
             "store": {"ok": true, "breaker": null},
             "peers": {
-                "ap-south": {"reachable": false, "lag_ms": null},
-                "eu-west": {"reachable": true, "lag_ms": 1250},
+                "ap-south": {
+                    "reachable": false, "lag_ms": null,
+                    "revision": null, "policies_differ": false, "revision_conflicts": false,
+                },
+                "eu-west": {
+                    "reachable": true, "lag_ms": 1250,
+                    "revision": 1, "policies_differ": false, "revision_conflicts": false,
+                },
             },
             "policies": {"name": "api", "version": 1, "digest": null},
+            "rollout": {"revision": 1, "oldest": 1, "waits_for": [], "retired": []},
         })
     );
     let policies = faces.get("/v1/policies").await.json();

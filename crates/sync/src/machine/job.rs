@@ -140,6 +140,7 @@ impl Machine {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.heard_at = Some(now);
             peer.policies_differ = message.policies != self.digest;
+            self.keeper.compare(&message.table.rollout, peer);
         }
         let Some(regime) = self.keeper.regime() else {
             return refuse(token, effects);

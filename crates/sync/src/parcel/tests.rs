@@ -24,6 +24,7 @@ fn empty() -> Message {
             ended: BTreeSet::new(),
             word: None,
             kept: BTreeMap::new(),
+            rollout: Default::default(),
         },
         policies: 1,
         is_reply: false,

@@ -48,6 +48,8 @@ pub(crate) struct LoanNow {
     pub(crate) of: u64,
     pub(crate) used: u64,
     pub(crate) fresh: bool,
+    /// Its terms were laid down under another base.
+    outdated: bool,
     /// It gives nothing yet, whatever its share: nothing is borrowed for it.
     blocked: bool,
     /// No loan of a window ends while a plan is carried out. If one did, a share could be lowered unseen: at the swap it
@@ -123,6 +125,7 @@ impl Scene<'_> {
             of: settled.of,
             used,
             fresh: snapshot.meter.is_none(),
+            outdated: matches!(terms, Some(Terms::Loans { shares, .. }) if shares.last().ppb != base),
             blocked: settled.is_blocked(),
             steady: !is_window || !loans.borrowed.iter().any(ends),
             rule,
@@ -231,7 +234,7 @@ pub(super) fn survey(
     let mut loans = give_back(scene, track, &now, &outlook, now.loans.clone());
     let kept_less = loans != now.loans;
     serve(scene, track, &now, &outlook, &mut loans, &mut plan, None);
-    if loans != now.loans {
+    if loans != now.loans || now.outdated {
         plan.swap = Some(scene.loan_swap(snapshot, &now.rule, loans.clone()));
     }
     let is_true = now.least <= scene.share_with(&loans);

@@ -50,6 +50,7 @@ pub(crate) fn message_from(name: &str) -> Message {
             ended: BTreeSet::new(),
             word: None,
             kept: BTreeMap::new(),
+            rollout: Default::default(),
         },
         policies: 1,
         is_reply: false,

@@ -1,4 +1,5 @@
 use super::*;
+use apportion_core::rollout::{Told, ToldRetired, ToldRevision};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -58,7 +59,7 @@ fn a_count() -> impl Strategy<Value = Count> {
     (id, an_actor(), a_moment(), units).prop_map(|(id, actor, began, (units, recent))| Count {
         id,
         actor,
-        told: Told {
+        told: apportion_core::tally::Told {
             began,
             units,
             recent,
@@ -160,9 +161,10 @@ fn a_table() -> impl Strategy<Value = LifeTable> {
         btree_set(a_life(), 0..4),
         proptest::option::of(a_word()),
         btree_map(a_region(), a_kept(), 0..4),
+        told(),
     )
         .prop_map(
-            |(sender, epoch, present, known, ended, word, kept)| LifeTable {
+            |(sender, epoch, present, known, ended, word, kept, rollout)| LifeTable {
                 sender,
                 epoch: Epoch(epoch),
                 began_at: StoreMs(u64::from(epoch) * 1_000),
@@ -171,6 +173,7 @@ fn a_table() -> impl Strategy<Value = LifeTable> {
                 ended,
                 word,
                 kept,
+                rollout,
             },
         )
 }
@@ -192,6 +195,42 @@ fn a_kept() -> impl Strategy<Value = Kept> {
             struck_by,
         },
     )
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    let said = (
+        any::<u64>(),
+        any::<bool>(),
+        prop::option::of((a_moment(), a_number())),
+    );
+    let retired = (a_number(), btree_set(a_life(), 0..4));
+    (
+        btree_map(a_number(), said, 0..4),
+        any::<bool>(),
+        btree_map(a_region(), retired, 0..3),
+        btree_set(any::<u64>(), 0..4),
+    )
+        .prop_map(|(revisions, original, retired, behind)| Told {
+            behind,
+            revisions: revisions
+                .into_iter()
+                .map(|(number, (digest, loses, kept))| ToldRevision {
+                    number,
+                    digest,
+                    loses,
+                    kept,
+                })
+                .collect(),
+            original,
+            retired: retired
+                .into_iter()
+                .map(|(region, (number, lives))| ToldRetired {
+                    region,
+                    number,
+                    lives,
+                })
+                .collect(),
+        })
 }
 
 fn a_message() -> impl Strategy<Value = Message> {

@@ -231,7 +231,11 @@ fn between_two_epochs_nothing_is_refilled() {
 fn what_was_borrowed_in_an_older_epoch_is_not_used() {
     // Its own is 2 of 10; a loan made it 8.
     let rule = bucket(TEN, Shares::constant(PPB / 5));
-    let terms = terms(PPB / 10 * 8, PPB / 5);
+    let terms = Terms::Loans {
+        epoch: Epoch(1),
+        shares: along(&[(0, PPB / 10 * 8), (T0 + 10_000, PPB / 5)]),
+        own_ppb: PPB / 5,
+    };
     let bucket = stored(8 * MICRO, 0);
     let before = Settled::new(Some(&bucket), None, &rule, Some(&terms), &fence(), at(0));
     assert_eq!(before.available(), 8 * MICRO);
@@ -374,4 +378,31 @@ fn a_plan_that_changes_moves_no_tokens() {
         lower.ttl_ms().unwrap() >= 60_000,
         "as long as any plan fills"
     );
+}
+
+#[test]
+fn a_key_first_seen_after_a_raise_is_full_at_the_older_share_and_fills_from_there() {
+    let raised = along(&[(0, PPB / 10), (T0 + 10_000, PPB)]);
+    let rule = bucket(TEN, raised);
+    let first = |ms: u64| settle(None, &rule, &fence(), at(ms)).available();
+    assert_eq!(first(9_000), MICRO);
+    assert_eq!(first(10_000), MICRO);
+    assert_eq!(first(10_100), 2 * MICRO);
+    assert_eq!(first(60_000), 10 * MICRO);
+}
+
+#[test]
+fn terms_from_before_the_base_was_lowered_leave_what_rests_on_no_loan() {
+    let before = Terms::Loans {
+        epoch: Epoch(1),
+        shares: along(&[(0, PPB * 9 / 10), (T0 + 10_000, PPB / 2)]),
+        own_ppb: PPB * 4 / 10,
+    };
+    let of = |base: u64| {
+        let rule = bucket(TEN, Shares::constant(base));
+        Settled::new(None, None, &rule, Some(&before), &fence(), at(0)).of
+    };
+    assert_eq!(of(PPB / 2), 9 * MICRO, "it borrows");
+    assert_eq!(of(PPB * 45 / 100), 4 * MICRO, "it has lent a tenth");
+    assert_eq!(of(PPB * 3 / 10), 3 * MICRO);
 }

@@ -107,8 +107,16 @@ make[BUCKET] = function()
     local tokens, at
     if s.stored then
       tokens, at = s.tokens, s.old and epoch_began or s.at
-    elseif missing_empty_at < 0 or s.rule.lenient then
-      -- A meter is kept until it is surely full under the last of its shares, traded or not.
+    elseif missing_empty_at < 0 then
+      -- A meter is kept until it is surely full under the last of its shares, traded or not. One that was never there was
+      -- full from the first of them on.
+      local steps = s.shares
+      if steps and steps[3] then
+        tokens, at = flow_of(s.rule, steps[2]).cap, min(steps[3], now)
+      else
+        tokens, at = s.of, now
+      end
+    elseif s.rule.lenient then
       tokens, at = s.of, now
     else
       tokens, at = 0, missing_empty_at

@@ -101,8 +101,14 @@ local function settle(s)
   if steps then
     local ppb
     if terms and terms.shares and terms.epoch == epoch then
-      steps = terms.shares
       ppb = terms.own_ppb
+      if terms.shares[#terms.shares] > steps[#steps] then
+        -- They were laid down before the base was lowered.
+        ppb = min(least_share(steps), ppb)
+        steps = {0, ppb}
+      else
+        steps = terms.shares
+      end
     elseif not inside then
       ppb = least_share(steps)
       if terms and terms.shares then
