@@ -515,7 +515,7 @@ fn the_strictest_tolerance_counts() {
     places[2].bring(&unbounded(4), 3_000).unwrap();
     assert_eq!(
         tolerance(&places[2]),
-        Tolerance::NeverOver,
-        "b and c may draw an overdraft by revision 2, and have to say that they don't"
+        Tolerance::NeverUnder,
+        "nobody has less by it"
     );
 }
