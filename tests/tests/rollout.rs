@@ -137,8 +137,13 @@ impl Regions {
     fn wait_until_base_is(&self, name: &str, policy: &str, units: f64) {
         let what = format!("the base of {policy} in {name} is {units}");
         self.wait(name, &what, |regions| {
-            regions.base(name, policy, "any") == units
+            regions.has_base(name, policy, units)
         });
+    }
+
+    /// Shares are parts per billion: a third isn't a round number of units.
+    fn has_base(&self, name: &str, policy: &str, units: f64) -> bool {
+        (self.base(name, policy, "any") - units).abs() < 0.001
     }
 }
 
@@ -234,9 +239,8 @@ fn a_raise_waits_for_a_region_that_is_down_until_it_is_retired() {
     for name in ["eu-west", "us-east"] {
         regions.start(name, &next);
     }
-    assert_eq!(
-        regions.base("eu-west", "rate", "any"),
-        10.0,
+    assert!(
+        regions.has_base("eu-west", "rate", 10.0),
         "lower at once"
     );
     regions.wait("us-east", "ap-south is waited for", |regions| {
@@ -244,7 +248,7 @@ fn a_raise_waits_for_a_region_that_is_down_until_it_is_retired() {
         let waits_for = status["rollout"]["waits_for"].to_string();
         status["peers"]["ap-south"]["reachable"] == false && waits_for.contains("ap-south")
     });
-    assert_eq!(regions.base("us-east", "rate", "any"), 20.0);
+    assert!(regions.has_base("us-east", "rate", 20.0));
 
     let address = regions.specs["us-east"].http_url();
     let retire = |region: &str| {
@@ -259,9 +263,8 @@ fn a_raise_waits_for_a_region_that_is_down_until_it_is_retired() {
         regions.status("eu-west")["rollout"]["retired"][0] == "ap-south"
     });
     regions.wait_until_base_is("us-east", "rate", 40.0);
-    assert_eq!(
-        regions.base("us-east", "window", "any"),
-        20.0,
+    assert!(
+        regions.has_base("us-east", "window", 20.0),
         "not in an open window"
     );
 
@@ -270,7 +273,7 @@ fn a_raise_waits_for_a_region_that_is_down_until_it_is_retired() {
     regions.wait("ap-south", "it knows that it was retired", |regions| {
         regions.status("ap-south")["rollout"]["retired"][0] == "ap-south"
     });
-    assert_eq!(regions.base("ap-south", "rate", "any"), 0.0);
+    assert!(regions.has_base("ap-south", "rate", 0.0));
     regions.uses("ap-south", "/window", "back", 0);
 }
 
@@ -302,7 +305,7 @@ fn a_region_joins_and_another_goes_while_all_restart_one_by_one() {
     regions.uses("sa-east", "/rate", "new", 0);
     for name in first.regions() {
         regions.start(name, &four);
-        assert_eq!(regions.base(name, "rate", "any"), 15.0);
+        assert!(regions.has_base(name, "rate", 15.0));
     }
     regions.wait_until_base_is("sa-east", "rate", 15.0);
     regions
@@ -319,8 +322,9 @@ fn a_region_joins_and_another_goes_while_all_restart_one_by_one() {
     for name in left.regions() {
         regions.wait_until_base_is(name, "rate", 20.0);
     }
-    // Of an open window nothing is dealt again: three parts of four.
-    regions.uses("us-east", "/window", "after", 45);
+    // Of an open window nothing is dealt again: what the region that joined would have is missing, and what the one that
+    // went had.
+    regions.uses("us-east", "/window", "after", 30);
 }
 
 // --- one region ---

@@ -38,6 +38,10 @@ pub struct Rollout {
     pub revisions: Vec<Revision>,
     /// Which revisions a policy has left behind, by its name@version.
     pub fronts: BTreeMap<String, Front>,
+    /// Windows of which no region has more by a smaller limit, whichever revision it goes by: the newest counts at once,
+    /// by name@version.
+    #[serde(default)]
+    pub in_line: BTreeSet<String>,
     /// What the peers said, as far as it matters still.
     pub heard: BTreeMap<Region, Said>,
     /// This life can't know what an earlier one confirmed: it has no base of a policy until every peer goes by the newest
@@ -58,6 +62,8 @@ pub struct Rollout {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Revision {
     pub number: u64,
+    /// Stands also for those from this number on, which said nothing else that still counts.
+    pub stands_from: u64,
     pub digest: u64,
     /// Since when no node of this region goes by an older one alone.
     pub adopted_at: Option<StoreMs>,
@@ -216,9 +222,9 @@ impl Rollout {
                 return Err(Refusal::OtherContent);
             }
             Some(newest) if newest.number == number => return Ok(self.clone()),
-            _ if self.revisions.len() >= REVISIONS_MAX => return Err(Refusal::TooMany),
             _ => {}
         }
+        let room = self.with_room().ok_or(Refusal::TooMany)?;
         let budgets: BTreeMap<String, Budget> =
             dealt(policies).map(|p| (p.id(), budget(p))).collect();
         let loses = dealt(policies).any(|policy| {
@@ -227,16 +233,57 @@ impl Rollout {
             let losses = before.map(|old| old.loss(&budgets[&id], region, is_window));
             losses.max() == Some(Loss::Share)
         });
-        let mut next = self.clone();
+        let mut next = room;
         next.original &= next.revisions.is_empty();
         next.revisions.push(Revision {
             number,
+            stands_from: number,
             digest,
             adopted_at: None,
             loses,
             budgets,
         });
+        next.find_windows_in_line(policies);
         Ok(next)
+    }
+
+    /// With room for one more revision: one that says the same as the next, of whatever it still counts for, is left to it.
+    fn with_room(&self) -> Option<Self> {
+        let mut room = self.clone();
+        if room.revisions.len() < REVISIONS_MAX {
+            return Some(room);
+        }
+        let says_the_same = |pair: &[Revision]| {
+            let [revision, next] = pair else { return false };
+            let ids = revision.budgets.keys().chain(next.budgets.keys());
+            let is_left = |id: &String| {
+                let front = room.fronts.get(id);
+                front.is_some_and(|front| front.number > revision.number)
+            };
+            ids.filter(|id| !is_left(id))
+                .all(|id| revision.budgets.get(id) == next.budgets.get(id))
+        };
+        let at = room.revisions.windows(2).position(says_the_same)?;
+        let gone = room.revisions.remove(at);
+        room.revisions[at].stands_from = gone.stands_from;
+        Some(room)
+    }
+
+    /// A revision that was left out here may be gone by elsewhere, and nobody here knows whether it is in line.
+    fn find_windows_in_line(&mut self, policies: &[Arc<Policy>]) {
+        let windows = dealt(policies).filter(|policy| is_window(policy));
+        let in_line = windows.map(|policy| policy.id()).filter(|id| {
+            let list: Vec<(u64, &Budget)> = self.in_force(id).collect();
+            let [(from, _), .., (to, _)] = list[..] else {
+                return false;
+            };
+            let mut pairs = list
+                .iter()
+                .enumerate()
+                .flat_map(|(i, (_, a))| list[i + 1..].iter().map(move |(_, b)| (a, b)));
+            !self.skips(from, to) && pairs.all(|(a, b)| a.is_in_line_with(b))
+        });
+        self.in_line = in_line.collect();
     }
 
     /// No node of this region goes by less than the newest revision any more, whose number is `number`.
@@ -362,6 +409,7 @@ impl Rollout {
         self.unsure == other.unsure
             && self.begun == other.begun
             && self.fronts == other.fronts
+            && self.in_line == other.in_line
             && self.windows_from == other.windows_from
             && self.retired == other.retired
             && numbers(self) == numbers(other)
@@ -397,7 +445,11 @@ impl Rollout {
             true => budget.base_units(budget.was(now, limits).limit, region),
             false => 0,
         };
-        self.in_force(&id).map(base).min().unwrap_or(0)
+        let all = self.in_force(&id).map(base);
+        if self.in_line.contains(&id) {
+            return all.last().unwrap_or(0);
+        }
+        all.min().unwrap_or(0)
     }
 
     /// The strictest of all.
@@ -447,6 +499,9 @@ impl Rollout {
             return limits;
         }
         let id = policy.id();
+        if self.in_line.contains(&id) {
+            return limits;
+        }
         let Some(now) = self.newest().and_then(|r| r.budgets.get(&id)) else {
             return limits;
         };
@@ -511,6 +566,7 @@ impl Rollout {
             self.begin(now);
         }
         self.forget_raises(now);
+        self.find_windows_in_line(now.policies);
         self
     }
 
@@ -524,7 +580,7 @@ impl Rollout {
                 missing.extend(now.peers.iter().filter(behind).cloned());
             }
             let list: Vec<_> = self.in_force(&id).collect();
-            if list.len() > 1 {
+            if list.len() > 1 && !self.in_line.contains(&id) {
                 missing.extend(self.missing(policy, &list, now));
             }
         }
@@ -581,7 +637,8 @@ impl Rollout {
 
     fn skips(&self, from: u64, to: u64) -> bool {
         let between = |r: &&Revision| (from..=to).contains(&r.number);
-        let known = self.revisions.iter().filter(between).count() as u64;
+        let stands_for = |r: &Revision| r.number - r.stands_from.max(from) + 1;
+        let known: u64 = self.revisions.iter().filter(between).map(stands_for).sum();
         known != to - from + 1
     }
 

@@ -6,6 +6,7 @@ use crate::key::SubjectHash;
 use crate::policy::{Limits, Policy, Tolerance};
 use crate::schedule::{MAX_TTL_MS, PPB};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A policy's limits, weights and tolerance in one revision.
@@ -154,6 +155,23 @@ impl Budget {
             }
         }
         pairs
+    }
+
+    /// Whether no region's part of a window is larger where the limit is smaller, for whoever goes by these two.
+    pub(super) fn is_in_line_with(&self, other: &Self) -> bool {
+        let regions: BTreeSet<&Region> = self.weights.keys().chain(other.weights.keys()).collect();
+        let pairs = self.pairs(other);
+        pairs.iter().all(|(here, there)| {
+            regions.iter().all(|region| {
+                let here_units = self.base_units(here.limit, region);
+                let there_units = other.base_units(there.limit, region);
+                match here.limit.cmp(&there.limit) {
+                    Ordering::Less => here_units <= there_units,
+                    Ordering::Equal => here_units == there_units,
+                    Ordering::Greater => here_units >= there_units,
+                }
+            })
+        })
     }
 
     /// Where there was no end to it, nobody was promised anything that a loss of it could break.

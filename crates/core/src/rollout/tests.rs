@@ -279,6 +279,44 @@ fn a_file_is_refused_that_is_older_or_says_something_else_under_the_same_number(
 }
 
 #[test]
+fn revisions_that_say_the_same_make_room() {
+    let mut places = all(&file(1, 300, [1, 1, 1]));
+    let last = 3 * REVISIONS_MAX as u64;
+    for number in 2..=last {
+        for place in &mut places {
+            place.bring(&file(number, 300, [9, 1, 1]), 0).unwrap();
+        }
+    }
+    let [a, b, c] = &mut places;
+    assert!(a.rollout.revisions.len() <= REVISIONS_MAX);
+    assert_eq!(a.ppb(), (PPB + 2) / 3);
+    // What is left still says that no number was left out: nobody but b and c is waited for.
+    a.hear(b, 2 * RECLAIM_MS);
+    a.hear(c, 2 * RECLAIM_MS);
+    a.advance(2 * RECLAIM_MS);
+    assert!(a.ppb() > PPB * 8 / 10);
+}
+
+#[test]
+fn a_windows_limit_that_was_lowered_by_mistake_is_raised_again_at_once() {
+    let mut places = all(&file(1, 300, [50, 25, 25]));
+    let b = &mut places[1];
+    b.bring(&file(2, 30, [50, 25, 25]), 1_000).unwrap();
+    let limit = |place: &Place| {
+        let window = place.policy("window");
+        place.rollout.limits(window, window.limits).limit
+    };
+    assert_eq!((b.units(), limit(b)), (8, 30));
+    b.bring(&file(3, 200, [50, 25, 25]), 2_000).unwrap();
+    assert_eq!((b.units(), limit(b)), (50, 200));
+    // By the first, c has more than by this one.
+    b.bring(&file(4, 300, [25, 60, 15]), 3_000).unwrap();
+    assert_eq!(b.units(), 8);
+    let (here, now) = (&b.rollout, now_of(b));
+    assert!(here.waits_for(&now).contains(&region(2)));
+}
+
+#[test]
 fn a_peers_word_for_another_content_is_no_word() {
     let mut places = all(&file(1, 300, [50, 25, 25]));
     let [a, b, _] = &mut places;

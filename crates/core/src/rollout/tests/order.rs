@@ -43,9 +43,14 @@ fn weights(chance: &mut Chance) -> [u64; 3] {
 fn run(seed: u64) {
     let mut chance = Chance(seed);
     let count = 3 + chance.up_to(3);
-    let files: Vec<File> = (1..=count)
-        .map(|number| file(number, 300, weights(&mut chance)))
-        .collect();
+    let mut files: Vec<File> = Vec::new();
+    let mut dealt = weights(&mut chance);
+    for number in 1..=count {
+        if chance.up_to(2) == 0 {
+            dealt = weights(&mut chance);
+        }
+        files.push(file(number, 200 + 50 * chance.up_to(3), dealt));
+    }
     let mut places = all(&files[0]);
     let mut newest = [0usize; 3];
     let mut had = [0, 1, 2].map(|_| Had {
