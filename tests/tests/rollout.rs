@@ -136,9 +136,7 @@ impl Regions {
 
     fn wait_until_base_is(&self, name: &str, policy: &str, units: f64) {
         let what = format!("the base of {policy} in {name} is {units}");
-        self.wait(name, &what, |regions| {
-            regions.has_base(name, policy, units)
-        });
+        self.wait(name, &what, |regions| regions.has_base(name, policy, units));
     }
 
     /// Shares are parts per billion: a third isn't a round number of units.
@@ -239,10 +237,7 @@ fn a_raise_waits_for_a_region_that_is_down_until_it_is_retired() {
     for name in ["eu-west", "us-east"] {
         regions.start(name, &next);
     }
-    assert!(
-        regions.has_base("eu-west", "rate", 10.0),
-        "lower at once"
-    );
+    assert!(regions.has_base("eu-west", "rate", 10.0), "lower at once");
     regions.wait("us-east", "ap-south is waited for", |regions| {
         let status = regions.status("us-east");
         let waits_for = status["rollout"]["waits_for"].to_string();
@@ -258,6 +253,9 @@ fn a_raise_waits_for_a_region_that_is_down_until_it_is_retired() {
     retire("us-east").expect(2, &["us-east"]);
     retire("mars").expect(2, &["mars"]);
     retire("eu-west").expect(2, &["within reach"]);
+    regions.wait("us-east", "it has listened for long enough", |_| {
+        retire("ap-south").code == Some(0)
+    });
     assert_eq!(retire("ap-south").stdout, "ap-south: retired\n");
     regions.wait("eu-west", "the word gets round", |regions| {
         regions.status("eu-west")["rollout"]["retired"][0] == "ap-south"

@@ -328,10 +328,9 @@ impl<'a> Settled<'a> {
                     (Cow::Borrowed(shares), *own_ppb)
                 }
             }
-            Some(Terms::Loans { own_ppb, .. }) => (
-                Cow::Borrowed(untraded),
-                untraded.least().min(*own_ppb),
-            ),
+            Some(Terms::Loans { own_ppb, .. }) => {
+                (Cow::Borrowed(untraded), untraded.least().min(*own_ppb))
+            }
             _ => (Cow::Borrowed(untraded), untraded.least()),
         };
         let ppb = if self.inside || planted::is_on(Bug::ReclaimOutsideSpan) {

@@ -710,7 +710,9 @@ impl Rollout {
         }
         let after = kept.iter().map(base).min()?;
         let overdraft = |list: &[(u64, &Budget)]| {
-            let parts = list.iter().map(|(_, budget)| budget.overdraft_ppb(now.region));
+            let parts = list
+                .iter()
+                .map(|(_, budget)| budget.overdraft_ppb(now.region));
             parts.min()
         };
         let is_raised = before < after || overdraft(left) < overdraft(kept);

@@ -129,7 +129,7 @@ impl Failure {
             Self::RegionReachable(_) => (
                 StatusCode::CONFLICT,
                 "REGION_REACHABLE",
-                "The region is within reach",
+                "The region may be within reach",
                 tonic::Code::FailedPrecondition,
             ),
             Self::NotWritten(_) => (
@@ -197,7 +197,7 @@ impl From<RetireError> for Failure {
         match error {
             RetireError::Itself(_) => Self::invalid("region", message),
             RetireError::Unknown { .. } => Self::NotFound(message),
-            RetireError::Reachable(_) => Self::RegionReachable(message),
+            RetireError::Reachable(_) | RetireError::TooEarly(_) => Self::RegionReachable(message),
             RetireError::NotWritten => Self::NotWritten(message),
         }
     }

@@ -21,6 +21,11 @@ pub enum RetireError {
     )]
     Reachable(Region),
     #[error(
+        "whether region {0} is within reach isn't known: this node hasn't listened for long enough; ask again in a few \
+         seconds, or say force"
+    )]
+    TooEarly(Region),
+    #[error(
         "the store is out of reach, or another node was faster each time; nothing is known to be written"
     )]
     NotWritten,
@@ -46,9 +51,13 @@ impl Node {
                 known: known.into_iter().collect::<Vec<_>>().join(", "),
             });
         }
-        let is_reachable = status.peers.get(&region).is_some_and(|peer| peer.reachable);
-        if is_reachable && !force {
-            return Err(RetireError::Reachable(region));
+        if let Some(peer) = status.peers.get(&region).filter(|_| !force) {
+            if peer.reachable {
+                return Err(RetireError::Reachable(region));
+            }
+            if !peer.silent {
+                return Err(RetireError::TooEarly(region));
+            }
         }
         self.sync().retire(region.clone()).await;
         let written = async {

@@ -42,6 +42,8 @@ pub struct SyncStatus {
 pub struct PeerStatus {
     /// It was heard from lately.
     pub reachable: bool,
+    /// This node has listened for long enough, and in vain.
+    pub silent: bool,
     /// Milliseconds since it was last heard from; `None`: never.
     pub lag_ms: Option<u64>,
     pub actor: Option<Actor>,
@@ -57,6 +59,7 @@ pub struct PeerStatus {
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     region: Region,
+    began: Mono,
     silent_ms: Mono,
     store_ok: bool,
     view: Option<View>,
@@ -80,18 +83,23 @@ struct View {
 #[derive(Debug)]
 pub(crate) struct Watch {
     facts: Facts,
-    began: Mono,
     reachable: BTreeMap<Region, bool>,
 }
 
 // === impl Facts ===
 
 impl Facts {
+    fn is_silent(&self, peer: &crate::machine::PeerView, now: Mono) -> bool {
+        let since = peer.heard_at.unwrap_or(self.began);
+        now.saturating_sub(since) > self.silent_ms
+    }
+
     pub(crate) fn at(&self, now: Mono) -> SyncStatus {
         let peer = |view: &crate::machine::PeerView| {
             let lag_ms = view.heard_at.map(|at| now.saturating_sub(at));
             PeerStatus {
                 reachable: lag_ms.is_some_and(|lag| lag <= self.silent_ms),
+                silent: self.is_silent(view, now),
                 lag_ms,
                 actor: view.actor.clone(),
                 policies_differ: view.policies_differ,
@@ -140,9 +148,9 @@ impl Watch {
     pub(crate) fn new(region: Region, interval_ms: u64, machine: &Machine, clock: Clock) -> Self {
         Self {
             reachable: BTreeMap::new(),
-            began: clock.now(),
             facts: Facts {
                 region,
+                began: clock.now(),
                 silent_ms: interval_ms.saturating_mul(SILENT_INTERVALS).max(SILENT_MS),
                 store_ok: false,
                 view: None,
@@ -307,8 +315,8 @@ impl Watch {
         }
         self.facts.peers.clone_from(machine.peers());
         for (peer, view) in &self.facts.peers {
-            let since = view.heard_at.unwrap_or(self.began);
-            let silent = now.saturating_sub(since) > self.facts.silent_ms;
+            let since = view.heard_at.unwrap_or(self.facts.began);
+            let silent = self.facts.is_silent(view, now);
             let reachable = !silent && view.heard_at.is_some();
             match self.reachable.get(peer) {
                 Some(before) if *before == reachable => continue,

@@ -534,7 +534,11 @@ fn an_overdraft_goes_to_others_only_once_whoever_had_it_has_confirmed() {
     let mut places = all(&before);
     assert_eq!(overdrafts(&places[1]), (PPB / 10, 30));
     places[1].bring(&after, 1_000).unwrap();
-    assert_eq!(overdrafts(&places[1]), (PPB / 10, 30), "a may draw it still");
+    assert_eq!(
+        overdrafts(&places[1]),
+        (PPB / 10, 30),
+        "a may draw it still"
+    );
 }
 
 #[test]
