@@ -358,3 +358,33 @@ fn a_swap_under_another_plan_than_the_meters_conflicts() {
     assert_eq!(memory.apply(NOW, swap(500)), Err(StoreError::Conflict));
     assert_eq!(memory.apply(NOW, swap(10)), Ok(Reply::Swapped(1)));
 }
+
+#[test]
+fn what_waits_for_a_peer_that_is_away_is_one_entry_for_each_key() {
+    let mut memory = begun();
+    let often = |key: &str| Charge {
+        usage_ms: Some(3_600_000),
+        ..charge(key)
+    };
+    let charge = often("api@1:acme");
+    let partition = charge.key.partition();
+    for round in 0..500 {
+        let now = NOW.plus(round * 1_000);
+        run(
+            &mut memory,
+            now,
+            decide_as(Mode::Charge, vec![charge.clone()], None),
+        );
+    }
+    let feed = Op::Feed {
+        fence: fence(),
+        partition,
+        reader: "away".into(),
+        limit: 100,
+    };
+    let Ok(Reply::Feed(page)) = memory.apply(NOW.plus(500_000), feed) else {
+        panic!("no feed");
+    };
+    assert_eq!(page.entries.len(), 1);
+    assert_eq!(page.entries[0].counts.admitted, 500);
+}

@@ -56,6 +56,8 @@ pub(crate) fn table() {
         (10_000, 10_000, 0),
         (10_000, 10_000, 100),
         (100_000, 1_000, 0),
+        (100_000, 100_000, 0),
+        (1_000_000, 1_000, 0),
     ];
     for (keys, active, pressed) in rows {
         let record = record(&state(keys, active, pressed));

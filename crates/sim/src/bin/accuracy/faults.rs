@@ -1,5 +1,6 @@
 //! Regions that are cut off, and stores that forget.
 
+use crate::plot::{Curve, Panel};
 use crate::policies::{demand, policies, runs, setup};
 use apportion_sim::measure::{Ground, admitted, settles_ms};
 use apportion_sim::perfect::Other;
@@ -62,15 +63,19 @@ fn seconds(ms: Option<u64>) -> String {
     })
 }
 
+/// Prints the table, and hands back the curves of its first policy.
 #[allow(clippy::print_stdout)]
-pub(crate) fn partitions(seeds: u64, only: &str) {
+pub(crate) fn partitions(seeds: u64, only: &str) -> Vec<Panel> {
     println!(
         "| policy | tolerance | demand | a is cut off for | beyond the limit | unused meanwhile | 95% again after |"
     );
     println!("|---|---|---|---|---|---|---|");
+    let mut panels = Vec::new();
     for (name, policy) in policies(LIMIT).iter().filter(|(n, _)| n.contains(only)) {
+        let mut curves: [[Vec<Curve>; 2]; 2] = Default::default();
         for (tolerance, line) in TOLERANCES {
-            for (skew, weights) in SKEWS {
+            for ((skew, weights), curves) in SKEWS.into_iter().zip(&mut curves) {
+                let (mut over, mut unused) = (Vec::new(), Vec::new());
                 for lasts_s in LASTS_S {
                     let ends_ms = BEGINS_MS + lasts_s * 1_000;
                     let cut = Scripted {
@@ -80,6 +85,8 @@ pub(crate) fn partitions(seeds: u64, only: &str) {
                     };
                     let setup = faulty(&format!("{policy}{line}"), weights, ends_ms, cut);
                     let price = price(&setup, seeds, ends_ms);
+                    over.push((lasts_s as f64, price.over * 100.0));
+                    unused.push((lasts_s as f64, price.stranded * 100.0));
                     println!(
                         "| {name} | {tolerance} | {skew} | {lasts_s} s | {:.1}% | {:.1}% | {} |",
                         price.over * 100.0,
@@ -87,9 +94,23 @@ pub(crate) fn partitions(seeds: u64, only: &str) {
                         seconds(price.recovered_ms)
                     );
                 }
+                for (curves, points) in curves.iter_mut().zip([over, unused]) {
+                    curves.push(Curve { tolerance, points });
+                }
+            }
+        }
+        if panels.is_empty() {
+            for ((skew, _), [over, unused]) in SKEWS.into_iter().zip(curves) {
+                let panel = |what: &str, curves| Panel {
+                    title: format!("{name}, {skew}: {what}"),
+                    curves,
+                };
+                panels.push(panel("beyond the limit", over));
+                panels.push(panel("unused meanwhile", unused));
             }
         }
     }
+    panels
 }
 
 #[allow(clippy::print_stdout)]

@@ -4,10 +4,13 @@ mod calm;
 mod cost;
 mod faults;
 mod flip;
+mod plot;
 mod policies;
 mod steady;
 
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Measures simulated regions against a perfect global limiter. Tables go to stdout, as Markdown.
 #[derive(Debug, Parser)]
@@ -22,7 +25,7 @@ struct Args {
     only: String,
 }
 
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Subcommand)]
 enum Table {
     /// Utilisation at demand 1.5 x limit, from even to all in one region; and what others make of it.
     Steady,
@@ -31,21 +34,36 @@ enum Table {
     /// How much shares move, and how many are refused wrongly, at 80% of the limit.
     Calm,
     /// What a partition costs, against its duration.
-    Partition,
+    Partition {
+        /// Draws the first policy of them to this file, as an SVG.
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
+    },
     /// What a store that is lost or rolled back costs.
     Loss,
     /// What regions tell each other, in bytes.
     Cost,
 }
 
-fn main() {
+#[allow(clippy::print_stderr)]
+fn main() -> ExitCode {
     let args = Args::parse();
     match args.table {
         Table::Steady => steady::table(args.seeds, &args.only),
         Table::Flip => flip::table(args.seeds, &args.only),
         Table::Calm => calm::table(args.seeds, &args.only),
-        Table::Partition => faults::partitions(args.seeds, &args.only),
+        Table::Partition { plot } => {
+            let panels = faults::partitions(args.seeds, &args.only);
+            let title = "What a partition costs: one region of three is cut off";
+            if let Some(path) = plot
+                && let Err(error) = plot::write(&path, title, &panels)
+            {
+                eprintln!("{}: {error}", path.display());
+                return ExitCode::FAILURE;
+            }
+        }
         Table::Loss => faults::losses(args.seeds, &args.only),
         Table::Cost => cost::table(),
     }
+    ExitCode::SUCCESS
 }
