@@ -1,4 +1,4 @@
-//! All demand goes from one region to another.
+//! All demand goes from one region to another, and back again.
 
 use crate::policies::{demand, policies, runs, setup};
 use apportion_sim::measure::{Ground, admitted, settles_ms};
@@ -11,8 +11,8 @@ const GOAL: f64 = 0.95;
 
 #[allow(clippy::print_stdout)]
 pub(crate) fn table(seeds: u64, only: &str) {
-    println!("| policy | limit | demand | 95% of the optimum after |");
-    println!("|---|---|---|---|");
+    println!("| policy | limit | demand | 95% of the optimum after | and, 14 s later, after going back |");
+    println!("|---|---|---|---|---|");
     for per_second in [100, 10, 1] {
         for (name, policy) in policies(per_second)
             .iter()
@@ -20,9 +20,11 @@ pub(crate) fn table(seeds: u64, only: &str) {
         {
             for pressure in [1.5, 0.8] {
                 let rate = per_second as f64 * pressure;
-                let end = FLIP_MS + AFTER_MS;
+                let back = FLIP_MS + AFTER_MS;
+                let end = back + AFTER_MS;
                 let mut flows = demand(&[rate, 0.0, 0.0], 1_000, FLIP_MS);
-                flows.extend(demand(&[0.0, rate, 0.0], FLIP_MS, end));
+                flows.extend(demand(&[0.0, rate, 0.0], FLIP_MS, back));
+                flows.extend(demand(&[rate, 0.0, 0.0], back, end));
                 let setup = setup(policy, flows, end);
                 let ground = Ground::of(&setup);
                 // The fewer requests, the more runs it takes to see a rate.
@@ -36,11 +38,14 @@ pub(crate) fn table(seeds: u64, only: &str) {
                         (outcome.record.asked, perfect)
                     })
                     .collect();
-                let settled = settles_ms(&runs, FLIP_MS..end, GOAL);
-                let settled = settled.map_or("not within 13 s".to_owned(), |ms| {
-                    format!("{:.2} s", ms as f64 / 1_000.0)
-                });
-                println!("| {name} | {per_second}/s | {rate}/s | {settled} |");
+                let settled = |within| {
+                    let ms = settles_ms(&runs, within, GOAL);
+                    ms.map_or("not within 13 s".to_owned(), |ms| {
+                        format!("{:.2} s", ms as f64 / 1_000.0)
+                    })
+                };
+                let (there, again) = (settled(FLIP_MS..back), settled(back..end));
+                println!("| {name} | {per_second}/s | {rate}/s | {there} | {again} |");
             }
         }
     }
