@@ -42,8 +42,9 @@ pub(crate) struct Track {
     heard: BTreeMap<Region, (u64, Mono)>,
     /// What each peer asked for last.
     asked: BTreeMap<Region, Open>,
-    /// What each peer's last answer was.
+    /// What each peer's last answer was, while asking goes on, and of which window.
     answers: BTreeMap<Region, Answered>,
+    answers_of: Option<u64>,
 }
 
 /// A peer's ask of a share, open until it gets what it wants or asks again.
@@ -79,6 +80,7 @@ impl Track {
             heard: BTreeMap::new(),
             asked: BTreeMap::new(),
             answers: BTreeMap::new(),
+            answers_of: None,
         }
     }
 
@@ -143,6 +145,20 @@ impl Track {
         self.ask_after <= now
     }
 
+    /// What was answered before asking ceased for `pause_ms`, or of another window, says nothing of now.
+    pub(crate) fn forget_answers(&mut self, now: Mono, pause_ms: Mono, label: Option<u64>) {
+        if self.answers_of != label || self.ask_after + pause_ms < now {
+            self.answers.clear();
+            self.answers_of = label;
+            self.ask_soon(now);
+        }
+    }
+
+    fn ask_soon(&mut self, now: Mono) {
+        self.gap_ms = ASK_GAP_MS;
+        self.ask_after = self.ask_after.min(now);
+    }
+
     /// Notes an ask; the next may follow after a gap that grows up to `interval_ms` while asking brings nothing.
     pub(crate) fn asking(&mut self, now: Mono, interval_ms: u64) {
         let fruitless =
@@ -181,9 +197,14 @@ impl Track {
             .all(|peer| self.answers.get(peer) == Some(&Answered::UsedUp))
     }
 
-    /// Notes what a peer says of its demand, in parts per billion of the budget.
+    /// Notes what a peer says of its demand, in parts per billion of the budget. Where it needs much less than it did, it
+    /// is worth asking again.
     pub(crate) fn hear(&mut self, peer: &Region, demand_ppb: u64, now: Mono) {
-        self.heard.insert(peer.clone(), (demand_ppb, now));
+        let before = self.heard.insert(peer.clone(), (demand_ppb, now));
+        let much_less = |before: u64| demand_ppb < before / 4 * 3;
+        if before.is_some_and(|(before, _)| much_less(before)) {
+            self.ask_soon(now);
+        }
     }
 
     /// What a peer said of its demand, unless that is too long ago.
@@ -275,5 +296,47 @@ mod tests {
         assert!(!track.is_dry(&peers));
         track.asking(300, 2_000);
         assert!(track.may_ask(400));
+    }
+
+    /// Up to the longest gap.
+    fn asked_in_vain(label: Option<u64>) -> Track {
+        let mut track = Track::new(0);
+        track.forget_answers(0, 4_000, label);
+        for i in 1..=6u64 {
+            track.asking(i * 2_000, 2_000);
+            track.answered(&Region::new("a"), Answered::UsedUp, i * 2_000 + 150);
+        }
+        assert!(!track.may_ask(13_900) && track.is_used_up(&[Region::new("a")]));
+        track
+    }
+
+    #[test]
+    fn whoever_asks_again_after_a_while_asks_quickly() {
+        let mut track = asked_in_vain(None);
+        track.forget_answers(15_000, 4_000, None);
+        assert!(track.is_used_up(&[Region::new("a")]), "it goes on asking");
+        track.forget_answers(30_000, 4_000, None);
+        assert!(!track.is_used_up(&[Region::new("a")]));
+        track.asking(30_000, 2_000);
+        assert!(track.may_ask(30_100));
+    }
+
+    #[test]
+    fn what_was_answered_of_another_window_says_nothing_of_this_one() {
+        let mut track = asked_in_vain(Some(7));
+        track.forget_answers(12_200, 4_000, Some(7));
+        assert!(!track.may_ask(12_200));
+        track.forget_answers(12_200, 4_000, Some(8));
+        assert!(track.may_ask(12_200) && !track.is_used_up(&[Region::new("a")]));
+    }
+
+    #[test]
+    fn a_peer_that_needs_much_less_is_asked_at_once() {
+        let mut track = asked_in_vain(None);
+        track.hear(&Region::new("a"), 1_000, 12_200);
+        track.hear(&Region::new("a"), 900, 12_250);
+        assert!(!track.may_ask(12_250));
+        track.hear(&Region::new("a"), 600, 12_300);
+        assert!(track.may_ask(12_300));
     }
 }

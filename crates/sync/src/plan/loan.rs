@@ -231,6 +231,7 @@ pub(super) fn survey(
     }
     let outlook = scene.outlook(track, snapshot, &now);
     let refusing = track.is_refusing(scene.mono);
+    track.forget_answers(scene.mono, scene.open_ms(), None);
     let mut loans = give_back(scene, track, &now, &outlook, now.loans.clone());
     let kept_less = loans != now.loans;
     serve(scene, track, &now, &outlook, &mut loans, &mut plan, None);
@@ -489,6 +490,7 @@ pub(super) fn answer(
             loans = less;
             // Whoever gives back isn't waiting for more.
             track.close_ask(&from.region);
+            track.answered(&from.region, Answered::Brought, scene.mono);
         }
     }
     for (_, grant) in said

@@ -108,6 +108,9 @@ pub(super) fn survey(
     }
     let refusing = track.is_refusing(scene.mono);
     let ahead = period.bounds(w.label).0 > scene.now;
+    if !ahead {
+        track.forget_answers(scene.mono, scene.interval_ms * 2, Some(w.label));
+    }
     let horizon = scene.horizon_ms(&w);
     let need = match track.measured() {
         Some(per_second) => demand::need_units(per_second, horizon),
