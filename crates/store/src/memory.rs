@@ -28,7 +28,10 @@ pub struct Memory {
     attached: Option<Life>,
     lease: Option<(u64, StoreMs)>,
     marks: BTreeMap<(Life, Actor), StoreMs>,
-    partitions: Vec<(Option<Record>, Data)>,
+    /// Written to all partitions at once, so that it stands here once.
+    record: Option<Record>,
+    /// Those that anything was asked of.
+    partitions: BTreeMap<Partition, Data>,
     rest: Rest,
 }
 
@@ -59,7 +62,8 @@ impl Memory {
             attached: None,
             lease: None,
             marks: BTreeMap::new(),
-            partitions: vec![(None, Data::default()); 256],
+            record: None,
+            partitions: BTreeMap::new(),
             rest: Rest::default(),
         }
     }
@@ -84,8 +88,7 @@ impl Memory {
     /// For tests: until when a meter is kept, as long as its partition isn't looked at.
     #[doc(hidden)]
     pub fn deadline(&self, id: &MeterId) -> Option<StoreMs> {
-        let (_, data) = &self.partitions[usize::from(id.key.partition().0)];
-        data.deadline(id)
+        self.partitions.get(&id.key.partition())?.deadline(id)
     }
 
     pub fn apply(&mut self, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
@@ -189,8 +192,9 @@ impl Memory {
             } => {
                 let mut traded = Vec::new();
                 let mut pages = vec![Vec::new(); readers.len()];
-                for partition in (0..=u8::MAX).map(Partition) {
-                    let (data, _) = self.fenced(partition, &fence, now)?;
+                self.let_in(&fence)?;
+                for (&partition, data) in &mut self.partitions {
+                    data.expire(now);
                     if data.is_quiet() {
                         continue;
                     }
@@ -256,19 +260,12 @@ impl Memory {
         if self.state.as_ref().map(|(version, _)| *version) != Some(state_version) {
             return Err(StoreError::Conflict);
         }
-        if self.partitions[0]
-            .0
-            .is_none_or(|held| held.life != record.life)
-        {
+        // Keys are named by their life, so those of another one are out of sight.
+        if self.record.is_none_or(|held| held.life != record.life) {
+            self.partitions.clear();
             self.rest = Rest::default();
         }
-        for (held, data) in &mut self.partitions {
-            // Keys are named by their life, so those of another one are out of sight.
-            if held.is_none_or(|h| h.life != record.life) {
-                *data = Data::default();
-            }
-            *held = Some(record);
-        }
+        self.record = Some(record);
         Ok(Reply::Done)
     }
 
@@ -279,22 +276,28 @@ impl Memory {
         fence: &Fence,
         now: StoreMs,
     ) -> Result<(&mut Data, &mut Rest), StoreError> {
+        self.let_in(fence)?;
+        let data = self.partitions.entry(partition).or_default();
+        data.expire(now);
+        Ok((data, &mut self.rest))
+    }
+
+    /// Whether the record is the one that the caller believes.
+    fn let_in(&self, fence: &Fence) -> Result<(), StoreError> {
         if self.attached != Some(fence.record.life) {
             return Err(StoreError::LookAgain);
         }
-        let (record, data) = &mut self.partitions[usize::from(partition.0)];
-        let believed = match record {
+        let believed = match self.record {
             Some(held) if planted::is_on(Bug::EpochNotFenced) => Record {
                 epoch: held.epoch,
                 ..fence.record
             },
             _ => fence.record,
         };
-        if *record != Some(believed) {
-            return Err(StoreError::Fenced(*record));
+        match self.record == Some(believed) {
+            true => Ok(()),
+            false => Err(StoreError::Fenced(self.record)),
         }
-        data.expire(now);
-        Ok((data, &mut self.rest))
     }
 }
 
