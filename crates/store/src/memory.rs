@@ -10,7 +10,7 @@ mod told;
 use crate::Store;
 use crate::op::*;
 use apportion_core::fence::{Fence, SPAN_MS};
-use apportion_core::meter::{Beside, Part, Pool, Reading, Rule, Settled, Terms, reserve};
+use apportion_core::meter::{Beside, Meter, Part, Pool, Reading, Rule, Settled, Terms, reserve};
 use apportion_core::planted::{self, Bug};
 use apportion_core::usage::{Counts, RETENTION_MS, period_start};
 use apportion_core::{Actor, Life, Partition, Record, StoreMs};
@@ -89,6 +89,18 @@ impl Memory {
     #[doc(hidden)]
     pub fn deadline(&self, id: &MeterId) -> Option<StoreMs> {
         self.partitions.get(&id.key.partition())?.deadline(id)
+    }
+
+    /// For the simulator: a meter and its terms as a call under `fence` would find them; `None` where it isn't let in.
+    #[doc(hidden)]
+    pub fn found(
+        &mut self,
+        fence: &Fence,
+        id: &MeterId,
+        now: StoreMs,
+    ) -> Option<(Option<&Meter>, Option<Terms>)> {
+        let (data, _) = self.fenced(id.key.partition(), fence, now).ok()?;
+        Some((data.meter(id), data.terms(id)))
     }
 
     pub fn apply(&mut self, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
