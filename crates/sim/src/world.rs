@@ -215,12 +215,10 @@ impl World {
         let number = rng.random_range(1..=if is_stated { 3 } else { POLICIES_MAX });
         let both = is_stated || rng.random_ratio(1, 3);
         // A few of the policies, so that each has traffic enough to run short.
-        let chosen: Vec<&Arc<Policy>> = policies
-            .policies
-            .choose_multiple(&mut rng, number)
-            .collect();
+        let chosen = policies.policies.choose_multiple(&mut rng, number);
+        let chosen: Vec<Arc<Policy>> = chosen.cloned().collect();
         let keys: Vec<_> = chosen
-            .into_iter()
+            .iter()
             .flat_map(|policy| {
                 let tenants: &[&str] = if both { &["acme", "zeta"] } else { &["acme"] };
                 tenants
@@ -237,6 +235,14 @@ impl World {
                     .collect::<Vec<_>>()
             })
             .collect();
+        let policies = match is_stated {
+            true => policies,
+            // A region remembers and compares all policies that it has.
+            false => Arc::new(PolicySet {
+                policies: chosen,
+                ..(*policies).clone()
+            }),
+        };
         let mut plans = Plans::default();
         for (policy, key) in &keys {
             plans.draw(&mut rng, policy, key, setup.regions);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::audit::Limiter;
 use apportion_core::fence::{DRIFT_PPM, Missing};
+use apportion_core::lives::Standing;
 use apportion_core::policy::Tolerance;
 use apportion_core::usage::Counts;
 use apportion_core::{Algorithm, Life};
@@ -19,8 +20,9 @@ pub(super) struct Level {
     units: u64,
     at_ms: u64,
     life: Life,
-    /// Another where a life is found to be the first: then it has its base from its beginning.
     missing: Missing,
+    /// A life that is found to be the first has its base from its beginning.
+    is_first: bool,
     steps: u64,
 }
 
@@ -30,7 +32,8 @@ impl Level {
         let (Some(before), Some(period)) = (before, policy.algorithm.period()) else {
             return Ok(());
         };
-        let is_same_view = before.life == self.life && before.missing == self.missing;
+        let view = |level: Self| (level.life, level.missing, level.is_first);
+        let is_same_view = view(before) == view(self);
         if !is_same_view || before.steps != self.steps {
             return Ok(());
         }
@@ -174,6 +177,7 @@ impl World {
                     at_ms: self.now,
                     life: fence.record.life,
                     missing: fence.missing,
+                    is_first: regime.state.standing == Standing::First,
                     steps: self.outcome.steps,
                 };
                 let before = self.levels.insert((which, shop), now);
