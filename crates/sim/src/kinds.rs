@@ -259,19 +259,25 @@ fn policies(parts: &[&str]) -> String {
     [&[REGIONS], parts].concat().concat()
 }
 
+fn without_the_third(policies: &str) -> String {
+    policies.replace(", \"c\"", "").replace(", c = 1", "")
+}
+
 impl Setup {
     /// Each kind by its name.
     pub fn kinds() -> Vec<(&'static str, Self)> {
+        let all = policies(&[WINDOWS, BUCKETS, SLIDING, PLANS]);
         let calm = Self {
-            policies: policies(&[WINDOWS, BUCKETS, SLIDING, PLANS]),
+            policies: all.clone(),
+            pair: Some(without_the_third(&all)),
             regions: 3,
             nodes: 1,
-            duration_ms: 60_000,
+            duration_ms: 50_000,
             delay_ms: (1, 80),
             faults: Faults::default(),
-            faults_until_ms: 40_000,
+            faults_until_ms: 29_000,
             boots_ms: 0,
-            requests_per_s: 20,
+            requests_per_s: 10,
             one_sided: false,
             flip_at_ms: None,
             on_empty: OnEmpty::Ask,
@@ -283,13 +289,15 @@ impl Setup {
         };
         let two = |faults: Faults| Self {
             nodes: 2,
-            duration_ms: 66_000,
-            faults_until_ms: 32_000,
             ..with(faults)
         };
-        let of = |parts: &[&str], setup: Self| Self {
-            policies: policies(parts),
-            ..setup
+        let of = |parts: &[&str], setup: Self| {
+            let policies = policies(parts);
+            Self {
+                pair: Some(without_the_third(&policies)),
+                policies,
+                ..setup
+            }
         };
         let none = Faults::default();
         let network = Faults {
@@ -335,6 +343,7 @@ impl Setup {
         let everything = Faults { lull: 10, ..most };
         let tolerant = |faults: Faults| Self {
             policies: TOLERANT.into(),
+            pair: Some(without_the_third(TOLERANT)),
             ..two(faults)
         };
         vec![
@@ -407,7 +416,7 @@ impl Setup {
             (
                 "boots",
                 Self {
-                    boots_ms: 40_000,
+                    boots_ms: 30_000,
                     ..with(Faults {
                         lose_store: 40,
                         cut: 60,
@@ -420,7 +429,7 @@ impl Setup {
             (
                 "forgetful",
                 Self {
-                    requests_per_s: 30,
+                    requests_per_s: 15,
                     ..of(
                         &[WINDOWS, SHORT, BUCKETS],
                         with(Faults {
@@ -477,7 +486,7 @@ impl Setup {
             (
                 "deep",
                 Self {
-                    requests_per_s: 30,
+                    requests_per_s: 15,
                     ..of(
                         &[DEEP],
                         with(Faults {
@@ -506,9 +515,8 @@ impl Setup {
             (
                 "pair",
                 Self {
-                    policies: policies(&[WINDOWS, BUCKETS, SLIDING])
-                        .replace(", \"c\"", "")
-                        .replace(", c = 1", ""),
+                    policies: without_the_third(&policies(&[WINDOWS, BUCKETS, SLIDING])),
+                    pair: None,
                     regions: 2,
                     ..two(most)
                 },

@@ -3,7 +3,9 @@
 
 use apportion_sim::{Setup, Violation, run, trace};
 use clap::Parser;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +62,12 @@ struct Sum {
     admitted: u64,
     losses: u64,
     steps: u64,
+    /// Of the thread that ran them.
+    cpu: Duration,
 }
+
+/// A progress line at most so often where the output is no terminal, which would keep them all.
+const LINE_EVERY: Duration = Duration::from_secs(30);
 
 #[allow(clippy::print_stdout)]
 fn main() -> ExitCode {
@@ -109,20 +116,31 @@ fn main() -> ExitCode {
                 }
             });
         }
+        let is_watched = std::io::stderr().is_terminal();
+        let mut told = began;
         while shared.done.load(Ordering::Relaxed) < seeds && shared.end.load(Ordering::Relaxed) > 0
         {
             std::thread::sleep(
                 Duration::from_millis(200).min(began.elapsed().max(Duration::from_millis(5))),
             );
-            shared.progress(seeds, began, seeds > 1);
+            if is_watched {
+                eprint!("\r{}   ", shared.progress(seeds, began));
+            } else if told.elapsed() >= LINE_EVERY {
+                told = Instant::now();
+                eprintln!("{}", shared.progress(seeds, began));
+            }
+        }
+        if is_watched {
+            eprintln!();
         }
     });
-    shared.totals();
+    let cpu = shared.totals();
     let done = shared.done.load(Ordering::Relaxed);
     let violations = shared.violations();
     println!(
-        "{done} seeds in {:.1} s, {violations} violations",
-        began.elapsed().as_secs_f64()
+        "{done} runs in {:.1} s, {:.2} ms of processor time each, {violations} violations",
+        began.elapsed().as_secs_f64(),
+        per_run_ms(cpu, done),
     );
     if violations == 0 {
         ExitCode::SUCCESS
@@ -164,14 +182,17 @@ impl Shared {
             .kind
             .unwrap_or_else(|| Setup::of_seed(seed, &self.kinds));
         let (kind, setup) = &self.kinds[which];
+        let began = cpu_time();
         let result = if told {
             trace(setup, seed, |line| eprintln!("{line}"))
         } else {
             run(setup, seed)
         };
+        let cpu = cpu_time().saturating_sub(began);
         let mut sums = self.lock();
         let sum = sums.of_kinds.entry(which).or_default();
         sum.runs += 1;
+        sum.cpu += cpu;
         match result {
             Ok(outcome) => {
                 sum.asked += outcome.asked;
@@ -187,32 +208,43 @@ impl Shared {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A line that replaces the one before.
-    fn progress(&self, seeds: u64, began: Instant, shown: bool) {
+    fn progress(&self, seeds: u64, began: Instant) -> String {
         let done = self.done.load(Ordering::Relaxed);
-        if !shown || done == 0 {
-            return;
-        }
-        let elapsed = began.elapsed().as_secs_f64();
-        let rate = done as f64 / elapsed;
-        let left = (seeds - done.min(seeds)) as f64 / rate;
+        let rate = done as f64 / began.elapsed().as_secs_f64();
+        let left = match done {
+            0 => "?".to_owned(),
+            _ => format!("{:.0}", (seeds - done.min(seeds)) as f64 / rate),
+        };
         let violations = self.violations();
-        eprint!(
-            "\r{done}/{seeds} seeds, {rate:.0}/s, {left:.0} s left, {violations} violations   "
-        );
-        if done >= seeds {
-            eprintln!();
-        }
+        format!("{done}/{seeds} runs, {rate:.0}/s, {left} s left, {violations} violations")
     }
 
+    /// What came of each kind. Returns the processor time of all.
     #[allow(clippy::print_stdout)]
-    fn totals(&self) {
-        for (which, sum) in &self.lock().of_kinds {
+    fn totals(&self) -> Duration {
+        let sums = self.lock();
+        for (which, sum) in &sums.of_kinds {
             let (kind, _) = &self.kinds[*which];
             println!(
-                "{kind}: {} runs, {} requests, {} units admitted, {} stores lost, {} clocks stepped",
-                sum.runs, sum.asked, sum.admitted, sum.losses, sum.steps
+                "{kind}: {} runs of {:.2} ms, {} requests, {} units admitted, {} stores lost, {} clocks stepped",
+                sum.runs,
+                per_run_ms(sum.cpu, sum.runs),
+                sum.asked,
+                sum.admitted,
+                sum.losses,
+                sum.steps
             );
         }
+        sums.of_kinds.values().map(|sum| sum.cpu).sum()
     }
+}
+
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+fn per_run_ms(cpu: Duration, runs: u64) -> f64 {
+    cpu.as_secs_f64() * 1_000.0 / runs.max(1) as f64
 }

@@ -10,7 +10,9 @@ mod told;
 use crate::Store;
 use crate::op::*;
 use apportion_core::fence::{Fence, SPAN_MS};
-use apportion_core::meter::{Beside, Part, Pool, Reading, Rule, Settled, Terms, reserve};
+use apportion_core::meter::{
+    Beside, Keep, Meter, Part, Pool, Reading, Rule, Settled, Terms, reserve,
+};
 use apportion_core::planted::{self, Bug};
 use apportion_core::usage::{Counts, RETENTION_MS, period_start};
 use apportion_core::{Actor, Life, Partition, Record, StoreMs};
@@ -28,7 +30,10 @@ pub struct Memory {
     attached: Option<Life>,
     lease: Option<(u64, StoreMs)>,
     marks: BTreeMap<(Life, Actor), StoreMs>,
-    partitions: Vec<(Option<Record>, Data)>,
+    /// Written to all partitions at once, so that it stands here once.
+    record: Option<Record>,
+    /// Those that anything was asked of.
+    partitions: BTreeMap<Partition, Data>,
     rest: Rest,
 }
 
@@ -59,7 +64,8 @@ impl Memory {
             attached: None,
             lease: None,
             marks: BTreeMap::new(),
-            partitions: vec![(None, Data::default()); 256],
+            record: None,
+            partitions: BTreeMap::new(),
             rest: Rest::default(),
         }
     }
@@ -84,8 +90,19 @@ impl Memory {
     /// For tests: until when a meter is kept, as long as its partition isn't looked at.
     #[doc(hidden)]
     pub fn deadline(&self, id: &MeterId) -> Option<StoreMs> {
-        let (_, data) = &self.partitions[usize::from(id.key.partition().0)];
-        data.deadline(id)
+        self.partitions.get(&id.key.partition())?.deadline(id)
+    }
+
+    /// For the simulator: a meter and its terms as a call under `fence` would find them; `None` where it isn't let in.
+    #[doc(hidden)]
+    pub fn found(
+        &mut self,
+        fence: &Fence,
+        id: &MeterId,
+        now: StoreMs,
+    ) -> Option<(Option<&Meter>, Option<Terms>)> {
+        let (data, _) = self.fenced(id.key.partition(), fence, now).ok()?;
+        Some((data.meter(id), data.terms(id)))
     }
 
     pub fn apply(&mut self, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
@@ -118,11 +135,13 @@ impl Memory {
                 record,
             } => self.adopt(state_version, record),
             Op::Lease { holder, ttl_ms } => {
+                let ends = now.plus(ttl_ms);
+                // One that ends later than any that is taken now was taken by a clock that has stepped back since.
                 let free = self
                     .lease
-                    .is_none_or(|(by, until)| by == holder || until <= now);
+                    .is_none_or(|(by, until)| by == holder || until <= now || until > ends);
                 if free {
-                    self.lease = Some((holder, now.plus(ttl_ms)));
+                    self.lease = Some((holder, ends));
                 }
                 Ok(Reply::Held(free))
             }
@@ -189,8 +208,9 @@ impl Memory {
             } => {
                 let mut traded = Vec::new();
                 let mut pages = vec![Vec::new(); readers.len()];
-                for partition in (0..=u8::MAX).map(Partition) {
-                    let (data, _) = self.fenced(partition, &fence, now)?;
+                self.let_in(&fence)?;
+                for (&partition, data) in &mut self.partitions {
+                    data.expire(now);
                     if data.is_quiet() {
                         continue;
                     }
@@ -256,19 +276,12 @@ impl Memory {
         if self.state.as_ref().map(|(version, _)| *version) != Some(state_version) {
             return Err(StoreError::Conflict);
         }
-        if self.partitions[0]
-            .0
-            .is_none_or(|held| held.life != record.life)
-        {
+        // Keys are named by their life, so those of another one are out of sight.
+        if self.record.is_none_or(|held| held.life != record.life) {
+            self.partitions.clear();
             self.rest = Rest::default();
         }
-        for (held, data) in &mut self.partitions {
-            // Keys are named by their life, so those of another one are out of sight.
-            if held.is_none_or(|h| h.life != record.life) {
-                *data = Data::default();
-            }
-            *held = Some(record);
-        }
+        self.record = Some(record);
         Ok(Reply::Done)
     }
 
@@ -279,22 +292,28 @@ impl Memory {
         fence: &Fence,
         now: StoreMs,
     ) -> Result<(&mut Data, &mut Rest), StoreError> {
+        self.let_in(fence)?;
+        let data = self.partitions.entry(partition).or_default();
+        data.expire(now);
+        Ok((data, &mut self.rest))
+    }
+
+    /// Whether the record is the one that the caller believes.
+    fn let_in(&self, fence: &Fence) -> Result<(), StoreError> {
         if self.attached != Some(fence.record.life) {
             return Err(StoreError::LookAgain);
         }
-        let (record, data) = &mut self.partitions[usize::from(partition.0)];
-        let believed = match record {
+        let believed = match self.record {
             Some(held) if planted::is_on(Bug::EpochNotFenced) => Record {
                 epoch: held.epoch,
                 ..fence.record
             },
             _ => fence.record,
         };
-        if *record != Some(believed) {
-            return Err(StoreError::Fenced(*record));
+        match self.record == Some(believed) {
+            true => Ok(()),
+            false => Err(StoreError::Fenced(self.record)),
         }
-        data.expire(now);
-        Ok((data, &mut self.rest))
     }
 }
 
@@ -384,8 +403,8 @@ fn run_decide(
             put_settled(data, &a.id, a.settled, now);
             if let Some(Beside { overdraft, known }) = a.beside {
                 if a.overdrawn > 0 {
-                    let ttl_ms = overdraft.ttl_ms();
-                    data.put_overdraft(a.id.clone(), overdraft.meter, now, ttl_ms);
+                    let keep = overdraft.keep();
+                    data.put_overdraft(a.id.clone(), overdraft.meter, now, keep);
                 }
                 told::put_known(data, &a.id, known, now);
             }
@@ -430,8 +449,8 @@ struct Met<'a> {
 /// Stores a meter, if it is one that is kept.
 fn put_settled(data: &mut Data, id: &MeterId, settled: Settled<'_>, now: StoreMs) {
     if settled.is_kept() {
-        let ttl_ms = settled.ttl_ms();
-        data.put_meter(id.clone(), settled.meter, now, ttl_ms);
+        let keep = settled.keep();
+        data.put_meter(id.clone(), settled.meter, now, keep);
     }
 }
 
@@ -582,8 +601,8 @@ fn run_swap(data: &mut Data, swap: &Swap, now: StoreMs) -> Result<u64, StoreErro
     let (label, terms) = (swap.id.label, old.as_ref());
     let mut s = Settled::new(stored, label, &swap.rule, terms, &swap.fence, now);
     let write = s.put_under(&swap.terms).ok_or(StoreError::Guard)?;
-    if write.is_some() {
-        data.put_meter(swap.id.clone(), s.meter, now, write);
+    if let Some(ttl_ms) = write {
+        data.put_meter(swap.id.clone(), s.meter, now, Keep::For(ttl_ms));
     }
     let keep_until = match planted::is_on(Bug::ShortMemory) {
         true => now,

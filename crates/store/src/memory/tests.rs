@@ -388,3 +388,20 @@ fn what_waits_for_a_peer_that_is_away_is_one_entry_for_each_key() {
     assert_eq!(page.entries.len(), 1);
     assert_eq!(page.entries[0].counts.admitted, 500);
 }
+
+/// Otherwise a region whose clock has stepped back, and whose node is gone, makes no rounds until the clock is there again.
+#[test]
+fn a_lease_from_a_clock_that_stepped_back_is_nobodys() {
+    let mut memory = begun();
+    let ttl_ms = 4_000;
+    let mut takes = |now, holder| match memory.apply(now, Op::Lease { holder, ttl_ms }) {
+        Ok(Reply::Held(held)) => held,
+        other => panic!("{other:?}"),
+    };
+    let ahead = NOW.plus(30_000);
+    assert!(takes(ahead, 1));
+    assert!(!takes(ahead.plus(1_000), 2));
+    assert!(!takes(ahead, 2), "that may be the same moment");
+    assert!(takes(NOW, 2));
+    assert!(!takes(NOW, 1));
+}
