@@ -12,7 +12,7 @@ use crate::allotment::{LentAll, Timing};
 use crate::fence::{Fence, Missing, SKEW_MS, Span};
 use crate::ids::{Actor, Epoch, Life, Record, Region, StoreMs};
 use crate::planted::{self, Bug};
-use crate::rollout::{Rollout, Told};
+use crate::rollout::{Rollout, Told, ToldRetired};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -318,7 +318,8 @@ impl RegionState {
         for told in &table.rollout.retired {
             let region = &told.region;
             if *region == self.region || peers.contains(region) || shares(&next, region) {
-                next = next.retire(region, told.number, &told.lives);
+                let lives = next.retired_lives(told);
+                next = next.retire(region, told.number, &lives);
             }
         }
         if let Standing::Asking(answers) = &mut next.standing {
@@ -326,6 +327,30 @@ impl RegionState {
             next.standing = next.judge(peers);
         }
         Some(next)
+    }
+
+    /// Whoever was told by an operator may not have known which lives there were: when the word is news, those that are known
+    /// here are over, too. A life that begins later isn't.
+    fn retired_lives(&self, told: &ToldRetired) -> BTreeSet<Life> {
+        let before = self.rollout.retired.get(&told.region);
+        let is_news = before.is_none_or(|before| before.number < told.number);
+        let known = self.known.get(&told.region).filter(|_| is_news);
+        let known = known.into_iter().flatten();
+        told.lives.iter().chain(known).copied().collect()
+    }
+
+    /// Of a region that no revision deals anything to, nor is a peer, no life is present: whoever has its slots passes
+    /// them on.
+    #[must_use]
+    pub fn forget_strangers(mut self, peers: &[Region]) -> Self {
+        let sharing = self.rollout.regions();
+        let gone = |region: &&Region| !peers.contains(region) && !sharing.contains(region);
+        let gone: Vec<Region> = self.present.keys().filter(gone).cloned().collect();
+        for region in gone {
+            self.present.remove(&region);
+            self.began.remove(&region);
+        }
+        self
     }
 
     /// Takes down that a region's store is off for good: these lives of it are over, and it has no base by revision

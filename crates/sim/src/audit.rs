@@ -2,7 +2,7 @@
 
 use crate::plans::Plans;
 use apportion_core::fence::{DRIFT_PPM, SPAN_MS};
-use apportion_core::policy::{PPM, Tolerance};
+use apportion_core::policy::{Limits, PPM, Tolerance};
 use apportion_core::{Algorithm, Key, Policy, StoreMs};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -101,7 +101,8 @@ impl Audit {
             *sum -= a.units;
         }
         if let Some(bucket) = self.buckets.get_mut(&a.key) {
-            bucket.level = (bucket.level + a.units as f64).min(a.policy.limits.burst as f64);
+            let most = bucket.level.max(a.policy.limits.burst as f64);
+            bucket.level = (bucket.level + a.units as f64).min(most);
         }
         let entries = self.trailing.get_mut(&a.key);
         let mut of_then = entries.into_iter().flatten();
@@ -148,8 +149,9 @@ impl Audit {
             }
             Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => {
                 let whole = 1.0 + over_ppm as f64 / PPM as f64;
-                let plain = plans.largest_since(&a.policy, key, 0, at_ms).limit;
-                self.fill(a, per_ms, plain as f64 * whole, whole)
+                let since_ms = plans.of_bucket_since(per_ms, at_ms);
+                let plain = plans.largest_since(&a.policy, key, since_ms, at_ms);
+                self.fill(a, per_ms, plain, whole)
             }
             Algorithm::SlidingLog { per_ms } => {
                 let limit = limit(at_ms.saturating_sub(2 * per_ms));
@@ -188,8 +190,10 @@ impl Audit {
                 )
             }
             Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => {
-                let rate = since(at_ms) as f64 / per_ms as f64;
-                let burst = policy.limits.burst as f64;
+                let since_ms = plans.of_bucket_since(per_ms, at_ms);
+                let limits = plans.largest_since(policy, key, since_ms, at_ms);
+                let rate = limits.limit as f64 / per_ms as f64;
+                let burst = limits.burst as f64;
                 let level = self
                     .buckets
                     .get(key)
@@ -216,9 +220,15 @@ impl Audit {
         }
     }
 
-    fn fill(&mut self, a: &Admission, per_ms: u64, limit: f64, whole: f64) -> Result<(), String> {
-        let burst = a.policy.limits.burst as f64 * whole;
-        let rate = limit / per_ms as f64;
+    fn fill(
+        &mut self,
+        a: &Admission,
+        per_ms: u64,
+        plain: Limits,
+        whole: f64,
+    ) -> Result<(), String> {
+        let burst = plain.burst as f64 * whole;
+        let rate = plain.limit as f64 * whole / per_ms as f64;
         let steps = self.steps;
         let entry = self.buckets.entry(a.key.clone());
         let bucket = entry.or_insert(Bucket {

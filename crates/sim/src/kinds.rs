@@ -1,5 +1,6 @@
 //! The kinds of runs that are looked at by default.
 
+use crate::files::Rollouts;
 use crate::{Faults, Setup};
 use apportion_core::lives::OnEmpty;
 
@@ -281,6 +282,7 @@ impl Setup {
             one_sided: false,
             flip_at_ms: None,
             on_empty: OnEmpty::Ask,
+            rollouts: Rollouts::default(),
             stated: None,
         };
         let with = |faults: Faults| Self {
@@ -317,6 +319,11 @@ impl Setup {
             lose_store: 25,
             roll_back: 15,
             ..network
+        };
+        let few_losses = Faults {
+            lose_store: 4,
+            roll_back: 4,
+            ..crashes
         };
         let slips = Faults {
             slip: 60,
@@ -519,6 +526,33 @@ impl Setup {
                     pair: None,
                     regions: 2,
                     ..two(most)
+                },
+            ),
+            (
+                "rollouts",
+                Self {
+                    pair: None,
+                    rollouts: Rollouts {
+                        files: 3,
+                        regions_move: false,
+                    },
+                    duration_ms: 110_000,
+                    faults_until_ms: 50_000,
+                    ..two(few_losses)
+                },
+            ),
+            (
+                "regions",
+                Self {
+                    pair: None,
+                    regions: 4,
+                    rollouts: Rollouts {
+                        files: 2,
+                        regions_move: true,
+                    },
+                    duration_ms: 110_000,
+                    faults_until_ms: 50_000,
+                    ..two(crashes)
                 },
             ),
             ("everything", two(everything)),

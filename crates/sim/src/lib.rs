@@ -2,6 +2,7 @@
 //! sync machine, driven by one seed. Every admission is checked against a perfect global limiter.
 
 mod audit;
+mod files;
 mod kinds;
 mod knowing;
 pub mod measure;
@@ -14,6 +15,7 @@ mod setup;
 mod world;
 
 pub use audit::{Audit, Violation};
+pub use files::Rollouts;
 pub use setup::{Faults, Outcome, Setup};
 pub use world::{Asked, Fault, Flow, Record, Scripted, Stated, Weighed, World};
 

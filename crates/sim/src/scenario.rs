@@ -7,6 +7,7 @@ mod trouble;
 
 pub use trouble::{Kind, Trouble};
 
+use crate::files::Rollouts;
 use crate::measure::BEGINNING;
 use crate::{Faults, Flow, Scripted, Setup, Stated};
 use apportion_core::lives::OnEmpty;
@@ -135,6 +136,7 @@ impl Scenario {
             one_sided: false,
             flip_at_ms: None,
             on_empty: OnEmpty::Ask,
+            rollouts: Rollouts::default(),
             stated: Some(Stated {
                 policy: self.policy.name.clone(),
                 flows: flows.collect(),

@@ -1,5 +1,6 @@
 //! What is simulated: how large the world is, what goes wrong in it, and what came of a run.
 
+use crate::files::Rollouts;
 use crate::world::{Record, Stated};
 use apportion_core::lives::OnEmpty;
 use rand::Rng;
@@ -63,6 +64,8 @@ pub struct Setup {
     /// With `one_sided`: from here on it goes to the second one.
     pub flip_at_ms: Option<u64>,
     pub on_empty: OnEmpty,
+    /// With some, the policies are drawn from the seed.
+    pub rollouts: Rollouts,
     /// Traffic and faults as they are stated, instead of what the seed draws.
     pub stated: Option<Stated>,
 }
@@ -94,6 +97,9 @@ pub struct Outcome {
     pub undecided: u64,
     pub losses: u64,
     pub steps: u64,
+    /// Roll-outs that came to an end everywhere, and words that a region is off for good.
+    pub rolled_out: u64,
+    pub retired: u64,
     /// Units drawn on overdrafts, and requests refused under never-under.
     pub overdrawn: u64,
     pub known_used_up: u64,

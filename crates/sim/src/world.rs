@@ -6,6 +6,7 @@ mod flows;
 mod network;
 mod nodes;
 mod queue;
+mod rollouts;
 mod traffic;
 
 pub use flows::{Asked, Fault, Flow, Record, Scripted, Stated, Weighed};
@@ -39,6 +40,8 @@ struct Shop {
     offset: i64,
     first_offset: i64,
     drift_ppm: i64,
+    /// It answers nobody any more.
+    off: bool,
 }
 
 #[derive(Debug)]
@@ -46,6 +49,8 @@ struct Node {
     machine: Option<Machine>,
     /// Counts its restarts: what was on its way to an earlier one is lost.
     generation: u32,
+    /// Which of the files it is started with.
+    file: usize,
     started: u64,
     /// Parts per million that its own clock is fast.
     drift_ppm: i64,
@@ -97,6 +102,13 @@ enum Event {
         node: usize,
         hold: Box<Held>,
     },
+    NextFile {
+        node: usize,
+        file: usize,
+    },
+    Off {
+        shop: usize,
+    },
     Second,
     Weigh,
     /// Just now something happened that takes a second or two to be seen.
@@ -135,6 +147,8 @@ pub struct World {
     now: u64,
     events: Queue<Event>,
     policies: Arc<PolicySet>,
+    /// Where files replace each other: all of them, in the order in which they are rolled out.
+    files: Vec<Arc<PolicySet>>,
     shops: Vec<Shop>,
     nodes: Vec<Node>,
     cuts: BTreeMap<(usize, usize), u64>,
@@ -184,9 +198,19 @@ impl World {
     pub fn new(setup: &Setup, seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let setup = setup.drawn(&mut rng);
-        let policies = parsed(&setup.policies);
-        let shops: Vec<Shop> = policies.regions[..setup.regions]
-            .iter()
+        let files = match setup.rollouts.files {
+            0 => Vec::new(),
+            _ => setup.rollouts.draw(&mut rng),
+        };
+        let policies = match files.first() {
+            Some(first) => Arc::clone(first),
+            None => parsed(&setup.policies),
+        };
+        let all = files.iter().chain([&policies]);
+        let regions: BTreeSet<&Region> = all.flat_map(|file| &file.regions).collect();
+        let shops: Vec<Shop> = regions
+            .into_iter()
+            .take(setup.regions)
             .map(|region| {
                 let offset = rng.random_range(-15_000..15_000);
                 Shop {
@@ -196,12 +220,14 @@ impl World {
                     offset,
                     first_offset: offset,
                     drift_ppm: *[-400, 0, 400].choose(&mut rng).expect("there are choices"),
+                    off: false,
                 }
             })
             .collect();
         let mut node = || Node {
             machine: None,
             generation: 0,
+            file: 0,
             started: 0,
             drift_ppm: *[-400, 0, 400].choose(&mut rng).expect("there are choices"),
             paused_until: 0,
@@ -235,13 +261,18 @@ impl World {
                     .collect::<Vec<_>>()
             })
             .collect();
+        // A region remembers and compares all policies that it has.
+        let of_chosen = |file: &Arc<PolicySet>| {
+            let is_chosen = |policy: &&Arc<Policy>| chosen.iter().any(|c| c.id() == policy.id());
+            Arc::new(PolicySet {
+                policies: file.policies.iter().filter(is_chosen).cloned().collect(),
+                ..(**file).clone()
+            })
+        };
+        let files: Vec<_> = files.iter().map(of_chosen).collect();
         let policies = match is_stated {
             true => policies,
-            // A region remembers and compares all policies that it has.
-            false => Arc::new(PolicySet {
-                policies: chosen,
-                ..(*policies).clone()
-            }),
+            false => of_chosen(&policies),
         };
         let mut plans = Plans::default();
         for (policy, key) in &keys {
@@ -265,6 +296,7 @@ impl World {
             now: 0,
             events: Queue::default(),
             policies,
+            files,
             nodes,
             cuts: BTreeMap::new(),
             admitting: BTreeSet::new(),
@@ -304,6 +336,7 @@ impl World {
                 world.at(at, Event::Restart { node });
             }
         }
+        world.plan_rollouts();
         world.at(1_000, Event::Weigh);
         if world.setup.stated.is_some() {
             world.begin_stated();
@@ -359,6 +392,7 @@ impl World {
             self.handle(event).map_err(|what| self.violation(what))?;
         }
         self.compare_usage().map_err(|what| self.violation(what))?;
+        self.outcome.rolled_out = u64::from(self.is_rolled_out());
         self.outcome.overdrawn = self.knowing.overdrawn;
         self.outcome.known_used_up = self.knowing.refused;
         for (_, key) in &self.keys {
@@ -413,6 +447,8 @@ impl World {
                 policy,
             } => return self.decide(node, *decide, &policy),
             Event::EndHold { node, hold } => self.end_hold(node, *hold),
+            Event::NextFile { node, file } => self.next_file(node, file),
+            Event::Off { shop } => self.turn_off(shop),
             Event::Second => self.second(),
             Event::Weigh => {
                 self.at(self.now + WEIGH_MS, Event::Weigh);

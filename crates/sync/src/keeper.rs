@@ -555,6 +555,7 @@ impl Keeper {
                     rollout = rollout.adopted(number, now.max(next.high_water));
                 }
                 next.rollout = rollout.advance(&self.rollout_now(next, now));
+                *next = next.clone().forget_strangers(&self.peers);
                 next.revision = number;
                 next.policies
                     .extend(digests.into_iter().map(|(id, digest, _)| (id, digest)));

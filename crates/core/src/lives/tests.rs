@@ -322,3 +322,36 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn whoever_hears_that_a_region_is_off_ends_the_lives_that_it_knows_once() {
+    let mut states = [empty(0, 1), empty(1, 2), empty(2, 3)];
+    all_meet(&mut states);
+    let b = |life: u64| Actor {
+        region: Region::new("b"),
+        life: Life::from_random(life),
+    };
+    // An operator tells a region that knows none of its lives.
+    states[2] = states[2].clone().retire(&b(2).region, 1, &BTreeSet::new());
+    tell(&mut states, 2, 0);
+    assert!(states[0].is_over(&b(2)));
+    assert!(!states[0].is_present(&b(2)), "its slots are passed on");
+    // It comes back in another life, and the word comes again.
+    states[1] = empty(1, 4);
+    tell(&mut states, 1, 0);
+    tell(&mut states, 2, 0);
+    assert!(states[0].is_present(&b(4)) && !states[0].is_over(&b(4)));
+}
+
+#[test]
+fn a_region_that_is_in_no_file_any_more_is_not_present() {
+    let mut states = [empty(0, 1), empty(1, 2), empty(2, 3)];
+    all_meet(&mut states);
+    let before = states[0].present_digest();
+    let left = states[0].clone().forget_strangers(&others(0));
+    assert_eq!(left.present_digest(), before);
+    let left = left.forget_strangers(&[Region::new("c")]);
+    let regions: Vec<&str> = left.present.keys().map(Region::as_str).collect();
+    assert_eq!(regions, ["c"]);
+    assert_ne!(left.present_digest(), before, "all is told anew");
+}

@@ -1,10 +1,11 @@
 //! What has to hold beside each admission: the shares in force, and usage once the faults are over.
 
+use super::rollouts::known_in;
 use super::*;
 use crate::audit::Limiter;
 use apportion_core::fence::{DRIFT_PPM, Missing};
 use apportion_core::lives::Standing;
-use apportion_core::policy::Tolerance;
+use apportion_core::policy::{Limits, Tolerance};
 use apportion_core::usage::Counts;
 use apportion_core::{Algorithm, Life};
 
@@ -73,7 +74,7 @@ impl World {
             if policy.tolerance == Tolerance::NeverUnder {
                 continue;
             }
-            let limits = policy.largest();
+            let limits = self.largest(&policy, &key);
             let whole = match policy.algorithm {
                 Algorithm::Concurrency { .. } => continue,
                 Algorithm::FixedWindow { period } => {
@@ -97,6 +98,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The largest limits that some node goes by. A region that is on its way to a smaller one is there within the time
+    /// between two looks.
+    fn largest(&self, policy: &Policy, key: &Key) -> Limits {
+        match self.files.is_empty() {
+            true => policy.largest(),
+            false => self.plans.largest_since(policy, key, self.now, self.now),
+        }
     }
 
     /// Returns the shares in force.
@@ -143,6 +153,9 @@ impl World {
         label: Option<u64>,
     ) -> Result<Has, String> {
         let (policy, key) = self.keys[which].clone();
+        if self.shops[shop].off {
+            return Ok(Has::default());
+        }
         let now = self.store_now(shop);
         let memory = &mut self.shops[shop].memory;
         let nodes = &self.nodes[shop * self.setup.nodes..(shop + 1) * self.setup.nodes];
@@ -152,7 +165,10 @@ impl World {
         };
         let is_bucket = policy.algorithm.is_bucket();
         let mut most = Has::default();
-        for regime in nodes.iter().filter_map(|node| node.regime.as_ref()) {
+        let files = &self.files;
+        for node in nodes {
+            let Some(regime) = &node.regime else { continue };
+            let policy = known_in(files, node.file, &policy);
             let fence = regime.fence();
             // One whose record isn't the store's isn't let in.
             let Some((meter, terms)) = memory.found(&fence, &id, now) else {
@@ -171,7 +187,8 @@ impl World {
             // What is held comes and goes without flowing.
             if held > 0 {
                 self.levels.remove(&(which, shop));
-            } else if is_bucket && settled.inside && meter.is_some() {
+            } else if is_bucket && settled.inside && meter.is_some() && files.is_empty() {
+                // Where a base is raised, it had been there for a while when that is written down.
                 let now = Level {
                     units: tokens + held,
                     at_ms: self.now,
@@ -219,7 +236,10 @@ impl World {
             let Some(period_ms) = policy.usage_ms else {
                 continue;
             };
-            let totals: Vec<_> = (0..self.shops.len())
+            let left = (0..self.shops.len()).filter(|shop| !self.shops[*shop].off);
+            let left: Vec<usize> = left.collect();
+            let totals: Vec<_> = left
+                .into_iter()
                 .filter_map(|shop| Some((shop, self.usage_in(shop, &key, period_ms)?)))
                 .collect();
             if totals.windows(2).any(|pair| pair[0].1 != pair[1].1) {

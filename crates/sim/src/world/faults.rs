@@ -19,6 +19,7 @@ impl World {
 
     pub(super) fn second(&mut self) {
         self.at(self.now + 1_000, Event::Second);
+        self.note_files();
         if !self.faulty() {
             self.cuts.clear();
             self.lull_until = 0;

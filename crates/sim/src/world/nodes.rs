@@ -9,16 +9,19 @@ impl World {
     pub(super) fn restart(&mut self, node: usize) {
         let shop = self.shop_of(node);
         let region = self.shops[shop].region.clone();
-        let peers = self
-            .shops
-            .iter()
-            .map(|s| s.region.clone())
-            .filter(|r| *r != region)
-            .collect();
+        let policies = Arc::clone(self.file_of(node));
+        // It doesn't start with a file that it isn't in.
+        let shops = self.shops.iter().map(|s| &s.region);
+        let shops = shops.filter(|r| policies.regions.contains(r));
+        let (own, peers): (Vec<Region>, Vec<Region>) = shops.cloned().partition(|r| *r == region);
+        if own.is_empty() {
+            return;
+        }
+        self.note_file(node);
         let config = Config {
             region,
             peers,
-            policies: Arc::clone(&self.policies),
+            policies,
             interval_ms: self.interval_ms(),
             timing: Timing {
                 term_ms: self.term_ms,
@@ -162,6 +165,9 @@ impl World {
     /// operations, or nothing of it.
     pub(super) fn call(&mut self, node: usize, generation: u32, job: u64, ops: Vec<Op>) {
         let shop = self.shop_of(node);
+        if self.shops[shop].off {
+            return;
+        }
         let now = self.store_now(shop);
         let number = ops.len();
         let executed = match self.times_out() {

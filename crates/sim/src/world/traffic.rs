@@ -54,6 +54,7 @@ impl World {
             self.outcome.undecided += 1;
             return;
         };
+        let policy = self.as_known_to(node, &policy);
         let limits = self.plans.at(&policy, &key, here, self.now);
         let is_bucket = policy.algorithm.is_bucket();
         let mode = if self.rng.random_ratio(1, 10) {
@@ -105,6 +106,11 @@ impl World {
         policy: &Arc<Policy>,
     ) -> Result<(), String> {
         let shop = self.shop_of(node);
+        if self.shops[shop].off {
+            self.outcome.undecided += 1;
+            return Ok(());
+        }
+        self.note_decided(policy);
         let now = self.store_now(shop);
         let charge = decide.charges[0].clone();
         let (record, inside) = (decide.fence.record, decide.fence.span.contains(now));
@@ -215,6 +221,9 @@ impl World {
     /// The node settles what it held, if it still can.
     pub(super) fn end_hold(&mut self, node: usize, hold: Held) {
         let shop = self.shop_of(node);
+        if self.shops[shop].off {
+            return;
+        }
         let now = self.store_now(shop);
         let n = &self.nodes[node];
         let Some(regime) = n.regime.as_ref().filter(|_| n.paused_until <= self.now) else {

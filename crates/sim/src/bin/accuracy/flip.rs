@@ -11,7 +11,9 @@ const GOAL: f64 = 0.95;
 
 #[allow(clippy::print_stdout)]
 pub(crate) fn table(seeds: u64, only: &str) {
-    println!("| policy | limit | demand | 95% of the optimum after | and, 14 s later, after going back |");
+    println!(
+        "| policy | limit | demand | 95% of the optimum after | and, 14 s later, after going back |"
+    );
     println!("|---|---|---|---|---|");
     for per_second in [100, 10, 1] {
         for (name, policy) in policies(per_second)

@@ -1,7 +1,7 @@
 //! What is measured: a policy of each algorithm, and three regions 75 ms apart.
 
 use apportion_core::lives::OnEmpty;
-use apportion_sim::{Faults, Flow, Outcome, Setup, Stated, run};
+use apportion_sim::{Faults, Flow, Outcome, Rollouts, Setup, Stated, run};
 use std::thread;
 
 /// Regions have met, and shares have settled, by then.
@@ -48,6 +48,7 @@ pub(crate) fn setup(policy: &str, flows: Vec<Flow>, duration_ms: u64) -> Setup {
         one_sided: false,
         flip_at_ms: None,
         on_empty: OnEmpty::Ask,
+        rollouts: Rollouts::default(),
         stated: Some(Stated {
             policy: "it".into(),
             flows,
