@@ -73,10 +73,18 @@ pub enum Bug {
     DeadSlotsKept,
     /// A slot is taken for read when it is sent, not when it is confirmed.
     AckedUnread,
+    /// The newest revision alone counts, whoever goes by an older one.
+    NewestRevisionCounts,
+    /// What a region loses by a revision is another's as soon as it has confirmed it, though it may be lent, or counted.
+    LostIsFreeAtOnce,
+    /// An open window is dealt anew.
+    OpenWindowDealtAnew,
+    /// A later life has its base though it can't know what the one before confirmed.
+    UnsureHasBase,
 }
 
 impl Bug {
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 38] = [
         Self::GrantBeforeSwap,
         Self::SwapWithoutCompare,
         Self::SwapWithoutGuard,
@@ -111,6 +119,10 @@ impl Bug {
         Self::UsageAddedUp,
         Self::DeadSlotsKept,
         Self::AckedUnread,
+        Self::NewestRevisionCounts,
+        Self::LostIsFreeAtOnce,
+        Self::OpenWindowDealtAnew,
+        Self::UnsureHasBase,
     ];
 }
 

@@ -17,6 +17,7 @@ use crate::allotment::Timing;
 use crate::fence::{GIVEN_AHEAD_MS, SKEW_MS};
 use crate::ids::{Life, Region, StoreMs};
 use crate::period::Period;
+use crate::planted::{self, Bug};
 use crate::policy::{Algorithm, Limits, Policy, Tolerance};
 use crate::schedule::PPB;
 use budget::{Loss, less};
@@ -538,12 +539,16 @@ impl Rollout {
     }
 
     fn has_base(&self, id: &str, region: &Region, number: u64) -> bool {
-        (!self.unsure || self.begun.contains(id))
+        (!self.unsure || self.begun.contains(id) || planted::is_on(Bug::UnsureHasBase))
             && self.retired.get(region).is_none_or(|r| r.number < number)
     }
 
     fn in_force<'a>(&'a self, id: &'a str) -> impl Iterator<Item = (u64, &'a Budget)> {
-        let from = self.fronts.get(id).map_or(0, |front| front.number);
+        let newest = self.newest().map_or(0, |newest| newest.number);
+        let from = match planted::is_on(Bug::NewestRevisionCounts) {
+            true => newest,
+            false => self.fronts.get(id).map_or(0, |front| front.number),
+        };
         self.revisions
             .iter()
             .filter(move |r| r.number >= from)
@@ -673,9 +678,11 @@ impl Rollout {
         let is_share = lost.known == Loss::Share || (lost.newest + 1 == number && loses);
         match policy.algorithm {
             _ if !is_share => true,
+            Algorithm::FixedWindow { .. } if planted::is_on(Bug::OpenWindowDealtAnew) => true,
             Algorithm::FixedWindow { period } => {
                 now.high_water >= period.bounds(first_label(period, since)).0
             }
+            _ if planted::is_on(Bug::LostIsFreeAtOnce) => true,
             algorithm => held_ms >= now.timing.reclaim_ms(algorithm.counts_ms()),
         }
     }

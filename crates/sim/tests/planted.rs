@@ -35,6 +35,10 @@ const TABLE: &[(Bug, &str, u64)] = &[
     (Bug::DeadSlotsKept, "losses", 15),
     (Bug::AckedUnread, "network", 17),
     (Bug::UsageAddedUp, "network", 1),
+    (Bug::NewestRevisionCounts, "rollouts", 1),
+    (Bug::LostIsFreeAtOnce, "rollouts", 16),
+    (Bug::OpenWindowDealtAnew, "rollouts", 10),
+    (Bug::UnsureHasBase, "regions", 5),
 ];
 
 /// Looks for every bug of a part of the table.
