@@ -100,9 +100,13 @@ pub fn part_of<'a>(
 ) -> u64 {
     let sum: u128 = weights.clone().map(|(_, w)| u128::from(w)).sum();
     assert!(sum > 0, "no region has a weight");
-    let floor_and_remainder = |weight: u64| {
-        let scaled = u128::from(total) * u128::from(weight);
-        (scaled / sum, scaled % sum)
+    let floor_and_remainder = |weight: u64| match (total.checked_mul(weight), u64::try_from(sum)) {
+        // The usual case: a division of 128 bits costs ten times as much.
+        (Some(scaled), Ok(sum)) => (u128::from(scaled / sum), u128::from(scaled % sum)),
+        _ => {
+            let scaled = u128::from(total) * u128::from(weight);
+            (scaled / sum, scaled % sum)
+        }
     };
     let Some((_, weight)) = weights.clone().find(|(r, _)| *r == region) else {
         return 0;

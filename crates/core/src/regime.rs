@@ -120,7 +120,7 @@ impl Regime {
         }
         let base = policy.base_ppb(&self.state.region);
         // By the smallest limits, so that regions that see different plans of a key lend the same parts.
-        let least = policy.tiers().first().copied().unwrap_or(policy.limits);
+        let least = policy.smallest();
         (base, floor_ppb(base, least.capacity(&policy.algorithm)))
     }
 

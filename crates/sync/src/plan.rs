@@ -8,7 +8,7 @@ pub(crate) use window::ahead;
 
 use crate::message::Trade;
 use crate::track::{Mono, Track};
-use apportion_core::allotment::Allotment;
+use apportion_core::allotment::{Allotment, UnknownForm};
 use apportion_core::fence::Fence;
 use apportion_core::key::SubjectHash;
 use apportion_core::meter::{Rule, State, Terms};
@@ -126,7 +126,7 @@ impl Scene<'_> {
     pub(crate) fn limits(&self, snapshot: &Snapshot, told: Told) -> Limits {
         let smallest = || match planted::is_on(Bug::LargestPlanGiven) {
             true => self.policy.tiers().last().copied(),
-            false => self.policy.tiers().first().copied(),
+            false => Some(self.policy.smallest()),
         };
         self.known_limits(snapshot, told)
             .or_else(smallest)
@@ -163,16 +163,15 @@ impl Scene<'_> {
     }
 }
 
-fn stored(snapshot: &Snapshot) -> Option<Allotment> {
-    let traded = snapshot.traded.as_ref().filter(|t| t.version > 0)?;
-    Allotment::from_bytes(&traded.allotment).ok()
-}
-
-/// False where the allotment was written by a later version: then nothing is known of what was lent or given, and
-/// nothing is planned.
-fn is_readable(snapshot: &Snapshot) -> bool {
+/// What the key's trade has come to; `None` where there was none.
+///
+/// # Errors
+/// Where the allotment was written by a later version: then nothing is known of what was lent or given, and nothing is
+/// planned.
+pub(crate) fn stored(snapshot: &Snapshot) -> Result<Option<Allotment>, UnknownForm> {
     let traded = snapshot.traded.as_ref().filter(|t| t.version > 0);
-    traded.is_none_or(|t| Allotment::from_bytes(&t.allotment).is_ok())
+    let allotment = traded.map(|t| Allotment::from_bytes(&t.allotment));
+    allotment.transpose()
 }
 
 /// Looks after a key: gives back what isn't needed, asks for what is.
@@ -182,14 +181,17 @@ pub(crate) fn survey(
     snapshot: &Snapshot,
     occasion: Occasion,
 ) -> Plan {
-    if !is_readable(snapshot) || !is_traded(scene.policy, scene.id) {
+    let Some(stored) = stored(snapshot)
+        .ok()
+        .filter(|_| is_traded(scene.policy, scene.id))
+    else {
         return Plan::default();
-    }
+    };
     match scene.policy.algorithm {
         Algorithm::FixedWindow { period } => {
-            window::survey(scene, track, snapshot, occasion, period)
+            window::survey(scene, track, snapshot, stored, occasion, period)
         }
-        _ => loan::survey(scene, track, snapshot, occasion),
+        _ => loan::survey(scene, track, snapshot, stored, occasion),
     }
 }
 
@@ -202,14 +204,17 @@ pub(crate) fn answer(
     epoch: apportion_core::Epoch,
     said: &Trade,
 ) -> Plan {
-    if !is_readable(snapshot) || !is_traded(scene.policy, scene.id) {
+    let Some(stored) = stored(snapshot)
+        .ok()
+        .filter(|_| is_traded(scene.policy, scene.id))
+    else {
         return Plan::default();
-    }
+    };
     match scene.policy.algorithm {
         Algorithm::FixedWindow { period } => {
-            window::answer(scene, track, snapshot, from, said, period)
+            window::answer(scene, track, snapshot, stored, from, said, period)
         }
-        _ => loan::answer(scene, track, snapshot, from, epoch, said),
+        _ => loan::answer(scene, track, snapshot, stored, from, epoch, said),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A region's part of one key's budget, for people to look at.
 
-use crate::plan::{Scene, Told, is_traded};
+use crate::plan::{Scene, Told, is_traded, stored};
 use crate::transport::Share;
 use apportion_core::key::SubjectHash;
 use apportion_core::meter::Settled;
@@ -35,8 +35,9 @@ pub fn share_of(
         mono: 0,
     };
     let told = Told::default();
+    let found = || stored(snapshot).ok().flatten();
     if let Algorithm::FixedWindow { period } = policy.algorithm {
-        let window = scene.window_now(period, snapshot, told);
+        let window = scene.window_now(period, snapshot, found(), told);
         return Share {
             base: window.base as f64,
             lent: 0.0,
@@ -78,7 +79,7 @@ pub fn share_of(
     if !is_traded(policy, id) {
         return Share::default();
     }
-    let loan = scene.loan_now(snapshot, told);
+    let loan = scene.loan_now(snapshot, found(), told);
     let units = |ppb: u64| loan.rule.limits.limit as f64 * ppb as f64 / PPB as f64;
     let scale = if policy.algorithm.is_bucket() {
         MICRO as f64

@@ -210,7 +210,8 @@ impl Loans {
             .collect()
     }
 
-    fn share_at(
+    /// The share in force at `now`: the first of [`shares`](Self::shares).
+    pub fn share_at(
         &self,
         base_ppb: u64,
         floor_ppb: u64,

@@ -162,6 +162,12 @@ impl Policy {
         tiers
     }
 
+    /// The first of the [`tiers`](Self::tiers).
+    pub fn smallest(&self) -> Limits {
+        let plans = self.plans.iter().flat_map(|p| p.plans.values().copied());
+        plans.fold(self.limits, Limits::min)
+    }
+
     /// The longest that filling a bucket takes under any of these limits, in milliseconds. 0 where there is no bucket.
     pub(super) fn longest_fill_ms(&self) -> u64 {
         let Some(per_ms) = self

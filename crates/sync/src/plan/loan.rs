@@ -4,7 +4,7 @@
 //! than its share, since a loan has ended, is within its rights: its lender goes without for as long as that counts. But
 //! it neither lends nor says that it has given anything back until it counts no more than it has.
 
-use super::{Occasion, Plan, Scene, Told, stored};
+use super::{Occasion, Plan, Scene, Told};
 use crate::message::{Ask, Trade};
 use crate::track::{Answered, Open, Track};
 use apportion_core::allotment::{Allotment, Credit, LoanAsk, Loans};
@@ -85,12 +85,16 @@ impl Scene<'_> {
     fn share_with(&self, loans: &Loans) -> u64 {
         let (base, floor) = self.regime.base_and_floor(self.policy);
         let lent_all = self.regime.lent_all(self.policy);
-        let shares = loans.shares(base, floor, lent_all, self.now);
-        shares.first().map_or(0, |(_, ppb)| *ppb)
+        loans.share_at(base, floor, lent_all, self.now)
     }
 
-    pub(crate) fn loan_now(&self, snapshot: &Snapshot, told: Told) -> LoanNow {
-        let loans = match stored(snapshot) {
+    pub(crate) fn loan_now(
+        &self,
+        snapshot: &Snapshot,
+        stored: Option<Allotment>,
+        told: Told,
+    ) -> LoanNow {
+        let loans = match stored {
             Some(Allotment::Loans(loans)) => loans,
             _ => Loans {
                 epoch: self.regime.state.epoch,
@@ -215,6 +219,7 @@ pub(super) fn survey(
     scene: &Scene<'_>,
     track: &mut Track,
     snapshot: &Snapshot,
+    stored: Option<Allotment>,
     occasion: Occasion,
 ) -> Plan {
     let mut plan = Plan::default();
@@ -222,7 +227,7 @@ pub(super) fn survey(
         asked: None,
         seen: track.limits,
     };
-    let now = scene.loan_now(snapshot, told);
+    let now = scene.loan_now(snapshot, stored, told);
     if now.blocked {
         return plan;
     }
@@ -456,6 +461,7 @@ pub(super) fn answer(
     scene: &Scene<'_>,
     track: &mut Track,
     snapshot: &Snapshot,
+    stored: Option<Allotment>,
     from: &Actor,
     epoch: Epoch,
     said: &Trade,
@@ -465,7 +471,7 @@ pub(super) fn answer(
         asked: said.limits_of(scene.id),
         seen: track.limits,
     };
-    let now = scene.loan_now(snapshot, told);
+    let now = scene.loan_now(snapshot, stored, told);
     let us = scene.us();
     let key = &scene.id.key;
     let counts_ms = scene.policy.algorithm.counts_ms();

@@ -1,6 +1,6 @@
 //! Windows: rights of one label, asked for and given for good.
 
-use super::{Occasion, Plan, Scene, Told, stored};
+use super::{Occasion, Plan, Scene, Told};
 use crate::message::{Ask, Trade};
 use crate::track::{Answered, Track};
 use apportion_core::allotment::{Allotment, RowSeen, Transfers};
@@ -45,9 +45,15 @@ impl Scene<'_> {
         self.swap(snapshot, &w.rule, terms, allotment, keep)
     }
 
-    pub(crate) fn window_now(&self, period: Period, snapshot: &Snapshot, told: Told) -> WindowNow {
+    pub(crate) fn window_now(
+        &self,
+        period: Period,
+        snapshot: &Snapshot,
+        stored: Option<Allotment>,
+        told: Told,
+    ) -> WindowNow {
         let label = self.id.label.unwrap_or_else(|| period.label(self.now));
-        let transfers = match stored(snapshot) {
+        let transfers = match stored {
             Some(Allotment::Transfers(transfers)) => transfers,
             _ => Transfers::default(),
         };
@@ -85,6 +91,7 @@ pub(super) fn survey(
     scene: &Scene<'_>,
     track: &mut Track,
     snapshot: &Snapshot,
+    stored: Option<Allotment>,
     occasion: Occasion,
     period: Period,
 ) -> Plan {
@@ -92,7 +99,7 @@ pub(super) fn survey(
         asked: None,
         seen: track.limits,
     };
-    let w = scene.window_now(period, snapshot, told);
+    let w = scene.window_now(period, snapshot, stored, told);
     let mut plan = Plan {
         spent: w.left == 0,
         ..Plan::default()
@@ -164,6 +171,7 @@ pub(super) fn answer(
     scene: &Scene<'_>,
     track: &mut Track,
     snapshot: &Snapshot,
+    stored: Option<Allotment>,
     from: &Actor,
     said: &Trade,
     period: Period,
@@ -172,7 +180,7 @@ pub(super) fn answer(
         asked: said.limits_of(scene.id),
         seen: track.limits,
     };
-    let w = scene.window_now(period, snapshot, told);
+    let w = scene.window_now(period, snapshot, stored, told);
     let mut plan = Plan {
         spent: w.left == 0,
         ..Plan::default()
