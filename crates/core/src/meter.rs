@@ -97,6 +97,16 @@ pub struct Hold {
     pub until: StoreMs,
 }
 
+/// How long a meter is kept, in milliseconds from now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    For(u64),
+    /// And no shorter than it was to be kept before: the clock is doubted.
+    AtLeast(u64),
+    /// For as long as it was to be kept before.
+    AsItWas,
+}
+
 /// What a meter says now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reading {
@@ -276,12 +286,14 @@ impl<'a> Settled<'a> {
             now,
         };
         let old_epoch = stored.is_some_and(|m| m.epoch != fence.record.epoch);
-        if old_epoch && inside {
+        // A bucket goes on from where it is charged, in the span or not.
+        let goes_on = inside || rule.algorithm.is_bucket();
+        if old_epoch && goes_on {
             let until = fence.epoch_began.plus(rule.hold_ms());
             settled.meter.holds.iter_mut().for_each(|h| h.until = until);
         }
         if let Some(stored) = stored
-            && !inside
+            && !goes_on
         {
             settled.meter.epoch = stored.epoch;
         }
@@ -523,16 +535,20 @@ impl<'a> Settled<'a> {
         }
     }
 
-    /// How long to keep the meter: until its absence means the same as its presence. `None`: as long as it was to be
-    /// kept before.
-    pub fn ttl_ms(&self) -> Option<u64> {
-        self.inside.then(|| match self.shares {
+    /// How long to keep the meter: until its absence means the same as its presence.
+    pub fn keep(&self) -> Keep {
+        let ttl_ms = || match self.shares {
             Some(shares) => self.ttl_under(shares),
             None => self.ttl_under(&Shares::constant(0)),
-        })
+        };
+        match self.inside {
+            true => Keep::For(ttl_ms()),
+            false if self.rule.algorithm.is_bucket() => Keep::AtLeast(ttl_ms()),
+            false => Keep::AsItWas,
+        }
     }
 
-    /// As [`Settled::ttl_ms`], under shares that are about to be in force.
+    /// As [`Settled::keep`], under shares that are about to be in force.
     fn ttl_under(&self, shares: &Shares) -> u64 {
         let now = self.now;
         let longest = self.meter.holds.iter().map(|h| h.until.since(now)).max();

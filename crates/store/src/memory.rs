@@ -10,7 +10,9 @@ mod told;
 use crate::Store;
 use crate::op::*;
 use apportion_core::fence::{Fence, SPAN_MS};
-use apportion_core::meter::{Beside, Part, Pool, Reading, Rule, Settled, Terms, reserve};
+use apportion_core::meter::{
+    Beside, Keep, Meter, Part, Pool, Reading, Rule, Settled, Terms, reserve,
+};
 use apportion_core::planted::{self, Bug};
 use apportion_core::usage::{Counts, RETENTION_MS, period_start};
 use apportion_core::{Actor, Life, Partition, Record, StoreMs};
@@ -89,6 +91,18 @@ impl Memory {
     #[doc(hidden)]
     pub fn deadline(&self, id: &MeterId) -> Option<StoreMs> {
         self.partitions.get(&id.key.partition())?.deadline(id)
+    }
+
+    /// For the simulator: a meter and its terms as a call under `fence` would find them; `None` where it isn't let in.
+    #[doc(hidden)]
+    pub fn found(
+        &mut self,
+        fence: &Fence,
+        id: &MeterId,
+        now: StoreMs,
+    ) -> Option<(Option<&Meter>, Option<Terms>)> {
+        let (data, _) = self.fenced(id.key.partition(), fence, now).ok()?;
+        Some((data.meter(id), data.terms(id)))
     }
 
     pub fn apply(&mut self, now: StoreMs, op: Op) -> Result<Reply, StoreError> {
@@ -387,8 +401,8 @@ fn run_decide(
             put_settled(data, &a.id, a.settled, now);
             if let Some(Beside { overdraft, known }) = a.beside {
                 if a.overdrawn > 0 {
-                    let ttl_ms = overdraft.ttl_ms();
-                    data.put_overdraft(a.id.clone(), overdraft.meter, now, ttl_ms);
+                    let keep = overdraft.keep();
+                    data.put_overdraft(a.id.clone(), overdraft.meter, now, keep);
                 }
                 told::put_known(data, &a.id, known, now);
             }
@@ -433,8 +447,8 @@ struct Met<'a> {
 /// Stores a meter, if it is one that is kept.
 fn put_settled(data: &mut Data, id: &MeterId, settled: Settled<'_>, now: StoreMs) {
     if settled.is_kept() {
-        let ttl_ms = settled.ttl_ms();
-        data.put_meter(id.clone(), settled.meter, now, ttl_ms);
+        let keep = settled.keep();
+        data.put_meter(id.clone(), settled.meter, now, keep);
     }
 }
 
@@ -585,8 +599,8 @@ fn run_swap(data: &mut Data, swap: &Swap, now: StoreMs) -> Result<u64, StoreErro
     let (label, terms) = (swap.id.label, old.as_ref());
     let mut s = Settled::new(stored, label, &swap.rule, terms, &swap.fence, now);
     let write = s.put_under(&swap.terms).ok_or(StoreError::Guard)?;
-    if write.is_some() {
-        data.put_meter(swap.id.clone(), s.meter, now, write);
+    if let Some(ttl_ms) = write {
+        data.put_meter(swap.id.clone(), s.meter, now, Keep::For(ttl_ms));
     }
     let keep_until = match planted::is_on(Bug::ShortMemory) {
         true => now,

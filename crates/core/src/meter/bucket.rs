@@ -22,6 +22,8 @@ impl Settled<'_> {
         if !self.inside {
             let unknown = if self.rule.is_lenient() { self.of } else { 0 };
             let (tokens, at) = stored.unwrap_or((unknown, self.now));
+            // Nothing flows; nor will it for the time before, which would give back what is taken now.
+            let at = began.unwrap_or(at).max(self.now);
             self.meter.state = State::Bucket { tokens, at };
             return;
         }

@@ -46,6 +46,13 @@ fn outside() -> Fence {
     }
 }
 
+fn kept_ms(settled: &Settled<'_>) -> u64 {
+    match settled.keep() {
+        Keep::For(ms) => ms,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// In the epoch after that of [`fence`].
 fn next_epoch(began: StoreMs) -> Fence {
     let mut fence = fence();

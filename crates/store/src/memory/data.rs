@@ -2,7 +2,7 @@
 
 use super::expiring::Expiring;
 use crate::op::*;
-use apportion_core::meter::{Beside, MEMBER_IDLE_MS, Meter, Pool, Terms};
+use apportion_core::meter::{Beside, Keep, MEMBER_IDLE_MS, Meter, Pool, Terms};
 use apportion_core::planted::{self, Bug};
 use apportion_core::tally::Tally;
 use apportion_core::usage::Counts;
@@ -68,15 +68,8 @@ impl Data {
         self.meters.deadline(id)
     }
 
-    /// Stores a meter for `ttl_ms`; `None` keeps the deadline that it had.
-    pub(super) fn put_meter(
-        &mut self,
-        id: MeterId,
-        meter: Meter,
-        now: StoreMs,
-        ttl_ms: Option<u64>,
-    ) {
-        put(&mut self.meters, id, meter, now, ttl_ms);
+    pub(super) fn put_meter(&mut self, id: MeterId, meter: Meter, now: StoreMs, keep: Keep) {
+        put(&mut self.meters, id, meter, now, keep);
     }
 
     /// What stands beside a meter that may go over.
@@ -87,24 +80,12 @@ impl Data {
         }
     }
 
-    pub(super) fn put_overdraft(
-        &mut self,
-        id: MeterId,
-        meter: Meter,
-        now: StoreMs,
-        ttl_ms: Option<u64>,
-    ) {
-        put(&mut self.overdrafts, id, meter, now, ttl_ms);
+    pub(super) fn put_overdraft(&mut self, id: MeterId, meter: Meter, now: StoreMs, keep: Keep) {
+        put(&mut self.overdrafts, id, meter, now, keep);
     }
 
-    pub(super) fn put_known(
-        &mut self,
-        id: MeterId,
-        meter: Meter,
-        now: StoreMs,
-        ttl_ms: Option<u64>,
-    ) {
-        put(&mut self.known, id, meter, now, ttl_ms);
+    pub(super) fn put_known(&mut self, id: MeterId, meter: Meter, now: StoreMs, keep: Keep) {
+        put(&mut self.known, id, meter, now, keep);
     }
 
     pub(super) fn tally(&self, id: &MeterId, actor: &Option<Actor>) -> Option<Tally> {
@@ -303,17 +284,12 @@ impl Data {
     }
 }
 
-/// Stores a meter for `ttl_ms`; `None` keeps the deadline that it had.
-fn put(
-    to: &mut Expiring<MeterId, Meter>,
-    id: MeterId,
-    meter: Meter,
-    now: StoreMs,
-    ttl_ms: Option<u64>,
-) {
-    let deadline = match (ttl_ms, to.deadline(&id)) {
-        (None, Some(at)) => at,
-        (ttl_ms, _) => now.plus(ttl_ms.unwrap_or(0).max(1)),
+fn put(to: &mut Expiring<MeterId, Meter>, id: MeterId, meter: Meter, now: StoreMs, keep: Keep) {
+    let had = to.deadline(&id).unwrap_or_default();
+    let deadline = match keep {
+        Keep::For(ttl_ms) => now.plus(ttl_ms.max(1)),
+        Keep::AtLeast(ttl_ms) => now.plus(ttl_ms.max(1)).max(had),
+        Keep::AsItWas => now.plus(1).max(had),
     };
     to.put(id, meter, deadline);
 }

@@ -61,8 +61,8 @@ pub(super) fn hear(data: &mut Data, heard: &Heard, fence: &Fence, now: StoreMs) 
 
 pub(super) fn put_known(data: &mut Data, id: &MeterId, known: Settled<'_>, now: StoreMs) {
     if known.is_kept() {
-        let ttl_ms = known.ttl_ms();
-        data.put_known(id.clone(), known.meter, now, ttl_ms);
+        let keep = known.keep();
+        data.put_known(id.clone(), known.meter, now, keep);
     }
 }
 
@@ -89,8 +89,8 @@ pub(super) fn end_beside(
     (overdraft.meter.limits, known.meter.limits) = limits;
     let found = overdraft.end_hold(end.id, end.release);
     if found {
-        let ttl_ms = overdraft.ttl_ms();
-        data.put_overdraft(id.clone(), overdraft.meter, now, ttl_ms);
+        let keep = overdraft.keep();
+        data.put_overdraft(id.clone(), overdraft.meter, now, keep);
     }
     if known.end_hold(end.id, end.release) {
         put_known(data, id, known, now);

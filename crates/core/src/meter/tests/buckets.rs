@@ -165,7 +165,7 @@ fn what_expired_is_full() {
     let rule = constant(TEN);
     let mut settled = settle(None, &rule, &fence(), at(0));
     settled.charge(10 * MICRO, 0, None);
-    let ttl_ms = settled.ttl_ms().unwrap();
+    let ttl_ms = kept_ms(&settled);
     assert!(ttl_ms >= 1_000 + SPAN_MS);
     let kept = settle(Some(&settled.meter), &rule, &fence(), at(ttl_ms));
     let gone = settle(None, &rule, &fence(), at(ttl_ms));
@@ -176,11 +176,7 @@ fn what_expired_is_full() {
 fn a_bucket_is_kept_until_it_is_full_under_its_last_step() {
     let later = 5_000;
     let rule = bucket(TEN, along(&[(0, PPB), (T0 + later, PPB / 10)]));
-    let ttl_ms = |stored: &Meter| {
-        settle(Some(stored), &rule, &fence(), at(0))
-            .ttl_ms()
-            .unwrap()
-    };
+    let ttl_ms = |stored: &Meter| kept_ms(&settle(Some(stored), &rule, &fence(), at(0)));
     assert!(ttl_ms(&stored(0, 0)) >= later + 1_000);
     let mut held = stored(0, 0);
     held.holds.push(hold(1, MICRO, at(3_000)));
@@ -250,9 +246,31 @@ fn outside_the_span_a_bucket_spends_what_it_has_of_its_own_and_refills_nothing()
     assert!(!s.inside);
     assert_eq!(s.available(), 4 * MICRO);
     s.charge(3 * MICRO, 0, None);
-    assert_eq!(s.meter, stored(4 * MICRO, 0), "moment and epoch stay");
+    assert_eq!(s.meter, stored(4 * MICRO, 60_000), "it goes on from now");
     let missing = settle(None, &rule, &outside(), at(0));
     assert_eq!(missing.available(), 0);
+}
+
+/// A charge is of now, in the span or not: a bucket that was full by then isn't filled again for the time before.
+#[test]
+fn what_is_spent_outside_the_span_does_not_flow_back_for_the_time_before() {
+    let rule = constant(TEN);
+    let later = next_epoch(at(300));
+    for (within, epoch) in [(fence(), fence()), (later, later)] {
+        let out = Fence {
+            span: Span::never(),
+            ..epoch
+        };
+        let mut s = settle(Some(&stored(9 * MICRO, 0)), &rule, &out, at(700));
+        s.charge(9 * MICRO, 0, None);
+        let Keep::AtLeast(ttl_ms) = s.keep() else {
+            panic!("{:?}", s.keep());
+        };
+        let back = settle(Some(&s.meter), &rule, &within, at(800));
+        assert_eq!(back.available(), MICRO, "of 100 ms");
+        let full = settle(Some(&s.meter), &rule, &within, at(700 + ttl_ms));
+        assert_eq!(full.available(), 10 * MICRO, "it is kept until it is full");
+    }
 }
 
 #[test]
@@ -262,7 +280,7 @@ fn outside_the_span_no_hold_expires() {
     bucket.holds.push(hold(1, 3 * MICRO, at(10)));
     let mut s = settle(Some(&bucket), &rule, &outside(), at(60_000));
     assert!(s.end_hold(1, true));
-    assert_eq!(s.meter, stored(10 * MICRO, 0));
+    assert_eq!(s.meter, stored(10 * MICRO, 60_000));
 }
 
 // === holds ===
@@ -370,8 +388,5 @@ fn a_plan_that_changes_moves_no_tokens() {
         10 * MICRO,
         "what it had isn't given again"
     );
-    assert!(
-        lower.ttl_ms().unwrap() >= 60_000,
-        "as long as any plan fills"
-    );
+    assert!(kept_ms(&lower) >= 60_000, "as long as any plan fills");
 }

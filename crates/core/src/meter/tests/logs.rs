@@ -82,7 +82,7 @@ fn outside_the_span_nothing_is_forgotten_and_no_borrowed_share_used() {
         at(2 * MINUTE_MS),
     );
     assert_eq!((s.of, s.available()), (5, 3));
-    assert_eq!(s.ttl_ms(), None);
+    assert_eq!(s.keep(), Keep::AsItWas);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_log_is_kept_until_nothing_counts() {
     let rule = log(3);
     let mut s = settle(None, &rule, &fence(), at(0));
     s.charge(1, 1, Some(1_000));
-    assert!(s.ttl_ms().unwrap() >= 1_000 + MINUTE_MS + SPAN_MS);
+    assert!(kept_ms(&s) >= 1_000 + MINUTE_MS + SPAN_MS);
 }
 
 #[test]

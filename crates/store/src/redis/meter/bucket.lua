@@ -102,6 +102,8 @@ make[BUCKET] = function()
       if not s.stored then
         s.tokens, s.at = s.rule.lenient and s.of or 0, now
       end
+      -- Nothing flows; nor will it for the time before, which would give back what is taken now.
+      s.at = max(s.old and epoch_began or s.at, now)
       return
     end
     local tokens, at

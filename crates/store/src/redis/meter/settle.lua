@@ -85,7 +85,8 @@ local function settle(s)
       s.stored, s.old, s.holds, s.distance = false, false, nil, nil
     end
   end
-  if inside then
+  -- A bucket goes on from where it is charged, in the span or not.
+  if inside or rule.kind == BUCKET then
     if s.old and s.holds then
       local ends = epoch_began + HOLD_MAX_MS
       for _, hold in ipairs(s.holds) do
@@ -164,7 +165,7 @@ local function end_hold(s, id, release)
   return false
 end
 
--- Outside the span a write keeps the time to live; what wasn't there is hardly kept.
+-- Outside the span a write keeps the time to live, which that of a bucket is the least of; what wasn't there is hardly kept.
 local function write_meter(s, shares)
   local m, kind, holds = s.m, s.rule.kind, s.holds
   if s.rule.lenient and not inside and kind ~= WINDOW then
@@ -174,6 +175,8 @@ local function write_meter(s, shares)
   if inside then
     -- What has too much future is kept for as long as Redis can count.
     at = min(now + m.ttl(s, shares) + SPAN_MS, 9e15)
+  elseif kind == BUCKET then
+    at = min(max(now + m.ttl(s, shares) + SPAN_MS, s.exists and deadline_of(s.place) or 0), 9e15)
   elseif not s.exists then
     at = now + 1
   end
