@@ -135,11 +135,13 @@ impl Memory {
                 record,
             } => self.adopt(state_version, record),
             Op::Lease { holder, ttl_ms } => {
+                let ends = now.plus(ttl_ms);
+                // One that ends later than any that is taken now was taken by a clock that has stepped back since.
                 let free = self
                     .lease
-                    .is_none_or(|(by, until)| by == holder || until <= now);
+                    .is_none_or(|(by, until)| by == holder || until <= now || until > ends);
                 if free {
-                    self.lease = Some((holder, now.plus(ttl_ms)));
+                    self.lease = Some((holder, ends));
                 }
                 Ok(Reply::Held(free))
             }

@@ -358,3 +358,20 @@ fn a_swap_under_another_plan_than_the_meters_conflicts() {
     assert_eq!(memory.apply(NOW, swap(500)), Err(StoreError::Conflict));
     assert_eq!(memory.apply(NOW, swap(10)), Ok(Reply::Swapped(1)));
 }
+
+/// Otherwise a region whose clock has stepped back, and whose node is gone, makes no rounds until the clock is there again.
+#[test]
+fn a_lease_from_a_clock_that_stepped_back_is_nobodys() {
+    let mut memory = begun();
+    let ttl_ms = 4_000;
+    let mut takes = |now, holder| match memory.apply(now, Op::Lease { holder, ttl_ms }) {
+        Ok(Reply::Held(held)) => held,
+        other => panic!("{other:?}"),
+    };
+    let ahead = NOW.plus(30_000);
+    assert!(takes(ahead, 1));
+    assert!(!takes(ahead.plus(1_000), 2));
+    assert!(!takes(ahead, 2), "that may be the same moment");
+    assert!(takes(NOW, 2));
+    assert!(!takes(NOW, 1));
+}
