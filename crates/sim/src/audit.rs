@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Clocks are read in whole milliseconds, twice.
 const SLOP_MS: u64 = 4;
+/// Rights of a window are given ahead by at most so long.
+const AHEAD_MS: u64 = 60_000;
 
 /// What was promised and didn't hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,18 @@ pub(crate) struct Admission {
     pub shop: usize,
     /// What the clock of each region's store says.
     pub clocks: Vec<StoreMs>,
+}
+
+/// What is asked of the perfect limiter of a key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limiter<'a> {
+    pub policy: &'a Policy,
+    pub key: &'a Key,
+    /// Of a fixed window.
+    pub label: Option<u64>,
+    /// True time.
+    pub at_ms: u64,
+    pub clocks: &'a [StoreMs],
 }
 
 /// One perfect limiter for each key.
@@ -126,7 +140,7 @@ impl Audit {
                 let sum = self.windows.entry((key.clone(), label)).or_default();
                 *sum += a.units;
                 // Rights are given for good, and ahead: those of an older plan may be on their way for a while.
-                let limit = limit(at_ms.saturating_sub(period.longest_ms() + 60_000));
+                let limit = limit(at_ms.saturating_sub(period.longest_ms() + AHEAD_MS));
                 if *sum > limit {
                     return Err(format!("{key:?}: {sum} of {limit} in window {label}"));
                 }
@@ -154,6 +168,54 @@ impl Audit {
         }
     }
 
+    /// What the perfect limiter of a key would still admit, in units. Only of what is never over.
+    pub(crate) fn room(&self, of: Limiter<'_>, plans: &Plans) -> f64 {
+        let Limiter {
+            policy, key, at_ms, ..
+        } = of;
+        let since = |ms: u64| {
+            let since_ms = at_ms.saturating_sub(ms);
+            plans.largest_since(policy, key, since_ms, at_ms).limit
+        };
+        let left = |limit: u64, used: u64| limit as f64 - used as f64;
+        match policy.algorithm {
+            Algorithm::FixedWindow { period } => {
+                let label = of.label.unwrap_or_default();
+                let used = self.windows.get(&(key.clone(), label));
+                left(
+                    since(period.longest_ms() + AHEAD_MS),
+                    used.copied().unwrap_or(0),
+                )
+            }
+            Algorithm::TokenBucket { per_ms } | Algorithm::Gcra { per_ms } => {
+                let rate = since(at_ms) as f64 / per_ms as f64;
+                let burst = policy.limits.burst as f64;
+                let level = self
+                    .buckets
+                    .get(key)
+                    .map_or(burst, |b| b.level_at(at_ms, self.steps, rate, burst));
+                level + rate * SLOP_MS as f64
+            }
+            Algorithm::SlidingLog { per_ms } => {
+                left(since(2 * per_ms), self.trailing(key, per_ms, at_ms))
+            }
+            Algorithm::SlidingWindow { per_ms, buckets } => {
+                let limit = since(3 * per_ms);
+                let trailing = self.trailing(key, per_ms, at_ms);
+                if buckets > 1 {
+                    return left(limit, trailing);
+                }
+                let twice = left(2 * limit, trailing);
+                if self.steps > 0 {
+                    return twice;
+                }
+                let counted = self.counted(key, per_ms, of.clocks) as f64;
+                twice.min(limit as f64 - counted / per_ms as f64)
+            }
+            Algorithm::Concurrency { .. } => f64::INFINITY,
+        }
+    }
+
     fn fill(&mut self, a: &Admission, per_ms: u64, limit: f64, whole: f64) -> Result<(), String> {
         let burst = a.policy.limits.burst as f64 * whole;
         let rate = limit / per_ms as f64;
@@ -164,11 +226,7 @@ impl Audit {
             at_ms: a.at_ms,
             steps,
         });
-        let drift = 1.0 + DRIFT_PPM as f64 / 1e6;
-        // A step too small to see adds a span of refill.
-        let elapsed = a.at_ms - bucket.at_ms + (steps - bucket.steps) * SPAN_MS;
-        let gained = rate * drift * elapsed as f64;
-        bucket.level = (bucket.level + gained).min(burst) - a.units as f64;
+        bucket.level = bucket.level_at(a.at_ms, steps, rate, burst) - a.units as f64;
         bucket.at_ms = a.at_ms;
         bucket.steps = steps;
         let allowed = rate * SLOP_MS as f64 + 1e-6;
@@ -184,8 +242,6 @@ impl Audit {
 
     /// At most `limit` in any `per_ms`, by the fastest clock, and less a span for each step too small to see in between.
     fn trail(&mut self, a: &Admission, per_ms: u64, limit: u64) -> Result<(), String> {
-        let drift = (per_ms * 2 * DRIFT_PPM).div_ceil(1_000_000);
-        let window = per_ms.saturating_sub(drift + SLOP_MS);
         let steps = self.steps;
         let entries = self.trailing.entry(a.key.clone()).or_default();
         entries.push_back(Entry {
@@ -196,13 +252,21 @@ impl Audit {
         while entries.front().is_some_and(|e| e.at_ms + per_ms <= a.at_ms) {
             entries.pop_front();
         }
-        let inside =
-            |e: &&Entry| e.at_ms + window.saturating_sub((steps - e.steps) * SPAN_MS) > a.at_ms;
-        let sum: u64 = entries.iter().filter(inside).map(|e| e.units).sum();
+        let sum = self.trailing(&a.key, per_ms, a.at_ms);
         if sum > limit {
-            return Err(format!("{:?}: {sum} of {limit} in {window} ms", a.key));
+            return Err(format!("{:?}: {sum} of {limit} in {per_ms} ms", a.key));
         }
         Ok(())
+    }
+
+    /// What was admitted in the last `per_ms` by the fastest clock.
+    fn trailing(&self, key: &Key, per_ms: u64, at_ms: u64) -> u64 {
+        let drift = (per_ms * 2 * DRIFT_PPM).div_ceil(1_000_000);
+        let window = per_ms.saturating_sub(drift + SLOP_MS);
+        let inside =
+            |e: &&Entry| e.at_ms + window.saturating_sub((self.steps - e.steps) * SPAN_MS) > at_ms;
+        let entries = self.trailing.get(key).into_iter().flatten();
+        entries.filter(inside).map(|e| e.units).sum()
     }
 
     /// Previous x what is left of it + present, each region by its own clock, summed up exactly. Steps aren't followed.
@@ -213,15 +277,7 @@ impl Audit {
         if self.steps > 0 {
             return Ok(());
         }
-        let of = |shop: usize, label: u64| {
-            let found = self.classic.get(&(a.key.clone(), shop, label));
-            found.copied().unwrap_or(0)
-        };
-        let estimates = a.clocks.iter().enumerate().map(|(shop, clock)| {
-            let (label, elapsed) = (clock.0 / per_ms, clock.0 % per_ms);
-            of(shop, label - 1) * (per_ms - elapsed) + of(shop, label) * per_ms
-        });
-        let sum: u64 = estimates.sum();
+        let sum = self.counted(&a.key, per_ms, &a.clocks);
         if sum > limit * per_ms {
             let units = sum as f64 / per_ms as f64;
             return Err(format!(
@@ -230,5 +286,29 @@ impl Audit {
             ));
         }
         Ok(())
+    }
+
+    /// Units times `per_ms`.
+    fn counted(&self, key: &Key, per_ms: u64, clocks: &[StoreMs]) -> u64 {
+        let of = |shop: usize, label: u64| {
+            let found = self.classic.get(&(key.clone(), shop, label));
+            found.copied().unwrap_or(0)
+        };
+        let estimates = clocks.iter().enumerate().map(|(shop, clock)| {
+            let (label, elapsed) = (clock.0 / per_ms, clock.0 % per_ms);
+            of(shop, label - 1) * (per_ms - elapsed) + of(shop, label) * per_ms
+        });
+        estimates.sum()
+    }
+}
+
+// === impl Bucket ===
+
+impl Bucket {
+    fn level_at(&self, at_ms: u64, steps: u64, rate: f64, burst: f64) -> f64 {
+        let drift = 1.0 + DRIFT_PPM as f64 / 1e6;
+        // A step too small to see adds a span of refill.
+        let elapsed = at_ms - self.at_ms + (steps - self.steps) * SPAN_MS;
+        (self.level + rate * drift * elapsed as f64).min(burst)
     }
 }

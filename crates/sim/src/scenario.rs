@@ -123,6 +123,7 @@ impl Scenario {
         });
         Setup {
             policies: self.policies.clone(),
+            pair: None,
             regions: self.regions.len(),
             nodes: self.nodes,
             duration_ms: self.duration_ms + LEAD_IN_MS,

@@ -2,6 +2,8 @@
 
 use crate::world::{Record, Stated};
 use apportion_core::lives::OnEmpty;
+use rand::Rng;
+use rand::rngs::SmallRng;
 use std::collections::BTreeMap;
 
 /// What goes wrong, as chances in a thousand. They are drawn once a simulated second, but where it says otherwise.
@@ -42,6 +44,8 @@ pub struct Faults {
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub policies: String,
+    /// The same for two regions, which two thirds of the runs are of, if it is there.
+    pub pair: Option<String>,
     pub regions: usize,
     pub nodes: usize,
     pub duration_ms: u64,
@@ -61,6 +65,18 @@ pub struct Setup {
     pub on_empty: OnEmpty,
     /// Traffic and faults as they are stated, instead of what the seed draws.
     pub stated: Option<Stated>,
+}
+
+impl Setup {
+    /// As a run has it.
+    pub(crate) fn drawn(&self, rng: &mut SmallRng) -> Self {
+        let mut setup = self.clone();
+        if let Some(policies) = setup.pair.take_if(|_| rng.random_ratio(2, 3)) {
+            setup.policies = policies;
+            setup.regions = 2;
+        }
+        setup
+    }
 }
 
 impl Faults {

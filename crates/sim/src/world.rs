@@ -99,6 +99,8 @@ enum Event {
     },
     Second,
     Weigh,
+    /// Just now something happened that takes a second or two to be seen.
+    WeighOnce,
     /// The next request of a stated flow.
     Flow {
         flow: usize,
@@ -158,17 +160,21 @@ pub struct World {
     owed_us: Vec<u64>,
     /// Nobody asks for anything until then.
     lull_until: u64,
+    term_ms: u64,
+    quiet_ms: u64,
     /// What was in each bucket of each region when it was last looked at.
     levels: BTreeMap<(usize, usize), checks::Level>,
     tell: Tell,
 }
 
 /// So many policies are in use in one run, at most.
-const POLICIES_MAX: usize = 3;
+const POLICIES_MAX: usize = 2;
 /// How often the shares in force are added up.
-const WEIGH_MS: u64 = 400;
-/// Before the end nothing is asked, so that usage can settle.
+const WEIGH_MS: u64 = 800;
+/// Before the end nothing is asked, so that usage can settle, where it is counted.
 const QUIET_MS: u64 = 10_000;
+/// How long a loan is for in a run. A short one is over, and its margin too, while there is still something to see.
+const TERMS_MS: [u64; 2] = [4_000, 10_000];
 // Store clocks begin here, so that windows of any length have a past.
 const BEGINNING: u64 = 1_700_000_000_000;
 
@@ -177,6 +183,7 @@ impl World {
     /// Where the policies of `setup` aren't valid.
     pub fn new(setup: &Setup, seed: u64) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
+        let setup = setup.drawn(&mut rng);
         let policies = parsed(&setup.policies);
         let shops: Vec<Shop> = policies.regions[..setup.regions]
             .iter()
@@ -203,25 +210,39 @@ impl World {
             woken_at: u64::MAX,
         };
         let nodes = (0..setup.regions * setup.nodes).map(|_| node()).collect();
-        let number = rng.random_range(1..=POLICIES_MAX);
+        // Where traffic is stated nothing of this is used; it draws as it always did, so that reports stay as they are.
+        let is_stated = setup.stated.is_some();
+        let number = rng.random_range(1..=if is_stated { 3 } else { POLICIES_MAX });
+        let both = is_stated || rng.random_ratio(1, 3);
         // A few of the policies, so that each has traffic enough to run short.
-        let chosen: Vec<&Arc<Policy>> = policies
-            .policies
-            .choose_multiple(&mut rng, number)
-            .collect();
+        let chosen = policies.policies.choose_multiple(&mut rng, number);
+        let chosen: Vec<Arc<Policy>> = chosen.cloned().collect();
         let keys: Vec<_> = chosen
-            .into_iter()
+            .iter()
             .flat_map(|policy| {
-                ["acme", "zeta"].map(|tenant| {
-                    let attributes = Attributes::from([("tenant".to_owned(), tenant.to_owned())]);
-                    (
-                        Arc::clone(policy),
-                        Key::of(policy, &attributes, &policies.subject_hash)
-                            .expect("a plain subject"),
-                    )
-                })
+                let tenants: &[&str] = if both { &["acme", "zeta"] } else { &["acme"] };
+                tenants
+                    .iter()
+                    .map(|tenant| {
+                        let attributes =
+                            Attributes::from([("tenant".to_owned(), (*tenant).to_owned())]);
+                        (
+                            Arc::clone(policy),
+                            Key::of(policy, &attributes, &policies.subject_hash)
+                                .expect("a plain subject"),
+                        )
+                    })
+                    .collect::<Vec<_>>()
             })
             .collect();
+        let policies = match is_stated {
+            true => policies,
+            // A region remembers and compares all policies that it has.
+            false => Arc::new(PolicySet {
+                policies: chosen,
+                ..(*policies).clone()
+            }),
+        };
         let mut plans = Plans::default();
         for (policy, key) in &keys {
             plans.draw(&mut rng, policy, key, setup.regions);
@@ -230,14 +251,20 @@ impl World {
         let fond = *[0, 700, 1000].choose(&mut rng).expect("there are choices");
         let requests_per_s = setup.requests_per_s * rng.random_range(1..=3);
         let favourite = rng.random_range(0..keys.len());
+        let term_ms = match setup.stated.as_ref() {
+            Some(stated) => stated.term_ms,
+            None => *TERMS_MS.choose(&mut rng).expect("there are choices"),
+        };
+        let is_counted = keys.iter().any(|(policy, _)| policy.usage_ms.is_some());
+        let stated_flows = setup.stated.as_ref().map_or(0, |s| s.flows.len());
+        let quiet_ms = if is_counted { QUIET_MS } else { 0 };
         let mut world = Self {
-            setup: setup.clone(),
+            setup,
             seed,
             rng,
             now: 0,
             events: Queue::default(),
             policies,
-            shops,
             nodes,
             cuts: BTreeMap::new(),
             admitting: BTreeSet::new(),
@@ -246,9 +273,10 @@ impl World {
             audit: Audit::default(),
             knowing: Knowing::default(),
             outcome: Outcome {
-                by_region: vec![(0, 0); setup.regions],
+                by_region: vec![(0, 0); shops.len()],
                 ..Outcome::default()
             },
+            shops,
             busy: Some(0),
             spread,
             requests_per_s,
@@ -256,19 +284,22 @@ impl World {
             favourite,
             waiting: BTreeMap::new(),
             next_token: 0,
-            owed_us: vec![0; setup.stated.as_ref().map_or(0, |s| s.flows.len())],
+            owed_us: vec![0; stated_flows],
             lull_until: 0,
+            term_ms,
+            quiet_ms,
             levels: BTreeMap::new(),
             tell: Tell::default(),
         };
-        for shop in 0..setup.regions {
-            let late = setup.boots_ms > 0 && world.rng.random_ratio(1, 2);
+        let (nodes, boots_ms) = (world.setup.nodes, world.setup.boots_ms);
+        for shop in 0..world.setup.regions {
+            let late = boots_ms > 0 && world.rng.random_ratio(1, 2);
             let begin = if late {
-                world.rng.random_range(0..setup.boots_ms)
+                world.rng.random_range(0..boots_ms)
             } else {
                 0
             };
-            for node in shop * setup.nodes..(shop + 1) * setup.nodes {
+            for node in shop * nodes..(shop + 1) * nodes {
                 let at = begin + world.rng.random_range(0..500);
                 world.at(at, Event::Restart { node });
             }
@@ -384,9 +415,11 @@ impl World {
             Event::EndHold { node, hold } => self.end_hold(node, *hold),
             Event::Second => self.second(),
             Event::Weigh => {
+                self.at(self.now + WEIGH_MS, Event::Weigh);
                 self.weigh_stated();
                 return self.weigh();
             }
+            Event::WeighOnce => return self.weigh(),
             Event::Flow { flow } => self.flow(flow),
             Event::Script { index, begins } => self.script(index, begins),
         }

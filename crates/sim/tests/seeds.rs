@@ -194,6 +194,13 @@ fn the_sum_holds_where_plans_change_whatever_fails() {
 }
 
 #[test]
+fn the_sum_holds_where_grants_outlive_their_epoch() {
+    let outcomes = hold("echoes");
+    let faults: u64 = outcomes.iter().map(|o| o.steps).sum();
+    assert!(faults > 0, "the fault was there");
+}
+
+#[test]
 fn the_sum_holds_between_two_regions_whatever_fails() {
     hold("pair");
 }

@@ -1,11 +1,12 @@
 //! What has to hold beside each admission: the shares in force, and usage once the faults are over.
 
 use super::*;
+use crate::audit::Limiter;
 use apportion_core::fence::{DRIFT_PPM, Missing};
+use apportion_core::lives::Standing;
 use apportion_core::policy::Tolerance;
 use apportion_core::usage::Counts;
 use apportion_core::{Algorithm, Life};
-use apportion_store::Snapshot;
 
 /// Usage settles within so long after the faults.
 const SETTLES_MS: u64 = 20_000;
@@ -19,8 +20,9 @@ pub(super) struct Level {
     units: u64,
     at_ms: u64,
     life: Life,
-    /// Another where a life is found to be the first: then it has its base from its beginning.
     missing: Missing,
+    /// A life that is found to be the first has its base from its beginning.
+    is_first: bool,
     steps: u64,
 }
 
@@ -30,7 +32,8 @@ impl Level {
         let (Some(before), Some(period)) = (before, policy.algorithm.period()) else {
             return Ok(());
         };
-        let is_same_view = before.life == self.life && before.missing == self.missing;
+        let view = |level: Self| (level.life, level.missing, level.is_first);
+        let is_same_view = view(before) == view(self);
         if !is_same_view || before.steps != self.steps {
             return Ok(());
         }
@@ -47,11 +50,24 @@ impl Level {
     }
 }
 
+/// What a region has of a key at a moment, by whichever of its nodes decides next; in the rule's units.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Has {
+    /// The share in force. Outside the span a bucket is no more than what is in it, since nothing flows; what gives
+    /// nothing at all counts for nothing.
+    pub(super) in_force: u64,
+    /// What it would admit at once.
+    pub(super) available: u64,
+}
+
 impl World {
     /// The shares in force of a rate or a sliding window never add up to more than the whole, whether or not anybody
-    /// uses them; and no bucket has more than its share holds.
+    /// uses them; all regions together would never admit more at once than the perfect limiter; and no bucket has more in
+    /// it than its share holds.
     pub(super) fn weigh(&mut self) -> Result<(), String> {
-        self.at(self.now + WEIGH_MS, Event::Weigh);
+        let clocks: Vec<StoreMs> = (0..self.shops.len())
+            .map(|shop| self.store_now(shop))
+            .collect();
         for which in 0..self.keys.len() {
             let (policy, key) = self.keys[which].clone();
             if policy.tolerance == Tolerance::NeverUnder {
@@ -59,13 +75,23 @@ impl World {
             }
             let limits = policy.largest();
             let whole = match policy.algorithm {
-                Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. } => continue,
+                Algorithm::Concurrency { .. } => continue,
+                Algorithm::FixedWindow { period } => {
+                    let mut labels: Vec<u64> =
+                        clocks.iter().map(|now| period.label(*now)).collect();
+                    labels.sort_unstable();
+                    labels.dedup();
+                    // What was given ahead of the next window counts, too.
+                    labels.push(labels[labels.len() - 1] + 1);
+                    for label in labels {
+                        self.compare_available(which, Some(label), &clocks)?;
+                    }
+                    continue;
+                }
                 algorithm if algorithm.is_bucket() => limits.burst * MICRO,
                 _ => limits.limit,
             };
-            // Whichever of a region's nodes decides next.
-            let parts = (0..self.shops.len()).map(|shop| self.in_force(shop, which, &policy, &key));
-            let parts = parts.collect::<Result<Vec<u64>, String>>()?;
+            let parts = self.compare_available(which, None, &clocks)?;
             if parts.iter().sum::<u64>() > whole {
                 return Err(format!("{key:?}: what is in force is {parts:?} of {whole}"));
             }
@@ -73,42 +99,67 @@ impl World {
         Ok(())
     }
 
-    /// The largest capacity or share under which a call of a node of this region would be decided now. Outside the span a
-    /// bucket is no more than what is in it, since nothing flows; what gives nothing at all counts for nothing.
-    pub(super) fn in_force(
+    /// Returns the shares in force.
+    fn compare_available(
+        &mut self,
+        which: usize,
+        label: Option<u64>,
+        clocks: &[StoreMs],
+    ) -> Result<Vec<u64>, String> {
+        let (policy, key) = self.keys[which].clone();
+        let has = (0..self.shops.len()).map(|shop| self.has(shop, which, label));
+        let has = has.collect::<Result<Vec<Has>, String>>()?;
+        if policy.tolerance == Tolerance::NeverOver {
+            let unit = if policy.algorithm.is_bucket() {
+                MICRO
+            } else {
+                1
+            };
+            let available: u64 = has.iter().map(|has| has.available).sum();
+            let limiter = Limiter {
+                policy: &policy,
+                key: &key,
+                label,
+                at_ms: self.now,
+                clocks,
+            };
+            let (available, room) = (
+                available as f64 / unit as f64,
+                self.audit.room(limiter, &self.plans),
+            );
+            if available > 0.0 && available > room + 1e-6 {
+                return Err(format!(
+                    "{key:?} {label:?}: {has:?} could be admitted now, where a perfect limiter has {room:.3} left"
+                ));
+            }
+        }
+        Ok(has.iter().map(|has| has.in_force).collect())
+    }
+
+    pub(super) fn has(
         &mut self,
         shop: usize,
         which: usize,
-        policy: &Policy,
-        key: &Key,
-    ) -> Result<u64, String> {
+        label: Option<u64>,
+    ) -> Result<Has, String> {
+        let (policy, key) = self.keys[which].clone();
         let now = self.store_now(shop);
         let memory = &mut self.shops[shop].memory;
         let nodes = &self.nodes[shop * self.setup.nodes..(shop + 1) * self.setup.nodes];
-        let mut read: Option<Snapshot> = None;
-        let mut most = 0;
+        let id = MeterId {
+            key: key.clone(),
+            label,
+        };
+        let is_bucket = policy.algorithm.is_bucket();
+        let mut most = Has::default();
         for regime in nodes.iter().filter_map(|node| node.regime.as_ref()) {
             let fence = regime.fence();
-            let id = MeterId {
-                key: key.clone(),
-                label: None,
-            };
-            let op = Op::Read {
-                fence,
-                partition: key.partition(),
-                ids: vec![id],
-            };
             // One whose record isn't the store's isn't let in.
-            let Ok(Reply::Snapshots { mut snapshots, .. }) = memory.apply(now, op) else {
+            let Some((meter, terms)) = memory.found(&fence, &id, now) else {
                 continue;
             };
-            read = snapshots.pop().or(read);
-            let traded = read.as_ref().and_then(|read| read.traded.as_ref());
-            let terms = traded.and_then(|traded| traded.terms.as_ref());
-            let rule = regime.rule(policy, policy.largest());
-            let meter = read.as_ref().and_then(|read| read.meter.as_ref());
-            let settled = Settled::new(meter, None, &rule, terms, &fence, now);
-            let is_bucket = policy.algorithm.is_bucket();
+            let rule = regime.rule(&policy, policy.largest());
+            let settled = Settled::new(meter, label, &rule, terms.as_ref(), &fence, now);
             let (tokens, held) = (settled.available(), settled.meter.held());
             // What is held may be more than a share that a clock has just lowered.
             if is_bucket && settled.inside && tokens > settled.of.saturating_sub(held) {
@@ -126,17 +177,30 @@ impl World {
                     at_ms: self.now,
                     life: fence.record.life,
                     missing: fence.missing,
+                    is_first: regime.state.standing == Standing::First,
                     steps: self.outcome.steps,
                 };
                 let before = self.levels.insert((which, shop), now);
-                now.flowed_from(before, policy)
+                now.flowed_from(before, &policy)
                     .map_err(|what| format!("{key:?} of {shop}: {what}"))?;
             }
-            most = most.max(match () {
+            let in_force = match () {
                 () if settled.is_blocked() => 0,
                 () if is_bucket && !settled.inside => settled.of.min(tokens + held),
                 () => settled.of,
-            });
+            };
+            // What a request of now goes by.
+            let limits = self.plans.at(&policy, &key, shop, self.now);
+            let available = if limits == rule.limits {
+                tokens
+            } else {
+                let rule = regime.rule(&policy, limits);
+                Settled::new(meter, label, &rule, terms.as_ref(), &fence, now).available()
+            };
+            most = Has {
+                in_force: most.in_force.max(in_force),
+                available: most.available.max(available),
+            };
         }
         Ok(most)
     }

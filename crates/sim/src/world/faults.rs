@@ -167,6 +167,8 @@ impl World {
         self.outcome.steps += 1;
         // Steps that nobody can see are covered by the audit's allowance; larger ones are caught.
         self.audit.step();
+        // Before any node has seen it.
+        self.at(self.now + 1, Event::WeighOnce);
         self.tell(|w| {
             format!(
                 "the clock of {shop} steps by {step} ms, to {:?}",

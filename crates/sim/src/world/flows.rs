@@ -95,10 +95,6 @@ impl World {
         self.setup.stated.as_ref().map_or(2_000, |s| s.interval_ms)
     }
 
-    pub(super) fn term_ms(&self) -> u64 {
-        self.setup.stated.as_ref().map_or(10_000, |s| s.term_ms)
-    }
-
     /// All stores have the same time, so that windows end for all at once, as for the perfect limiter.
     pub(super) fn begin_stated(&mut self) {
         let Some(stated) = self.setup.stated.clone() else {
@@ -226,14 +222,14 @@ impl World {
         if self.setup.stated.is_none() {
             return;
         }
-        let (policy, key) = self.keys[0].clone();
+        let policy = Arc::clone(&self.keys[0].0);
         let whole = match policy.algorithm {
             Algorithm::FixedWindow { .. } | Algorithm::Concurrency { .. } => return,
             algorithm if algorithm.is_bucket() => policy.limits.burst * MICRO,
             _ => policy.limits.limit,
         };
         let share = |world: &mut Self, shop: usize| {
-            let of = world.in_force(shop, 0, &policy, &key).unwrap_or(0);
+            let of = world.has(shop, 0, None).map_or(0, |has| has.in_force);
             (u128::from(of) * 1_000_000_000 / u128::from(whole)) as u64
         };
         let shares_ppb = (0..self.shops.len()).map(|shop| share(self, shop));

@@ -63,7 +63,13 @@ impl World {
         let (least, most) = self.setup.delay_ms;
         let mut delay = self.rng.random_range(least..=most);
         if faulty && self.rng.random_ratio(faults.late, 1000) {
-            delay += self.rng.random_range(0..LATE_MS);
+            // By half of them a loan that they speak of is over, and its margin too.
+            let least = if self.rng.random_ratio(1, 2) {
+                0
+            } else {
+                LATE_MS * 2 / 3
+            };
+            delay += self.rng.random_range(least..LATE_MS);
         }
         if let Event::Deliver { message, .. } = &event
             && self.tell.0.is_some()

@@ -21,7 +21,7 @@ impl World {
             policies: Arc::clone(&self.policies),
             interval_ms: self.interval_ms(),
             timing: Timing {
-                term_ms: self.term_ms(),
+                term_ms: self.term_ms,
             },
             on_empty: self.setup.on_empty,
             seed: self.rng.random(),

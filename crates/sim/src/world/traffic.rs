@@ -6,7 +6,7 @@ use apportion_core::policy::Tolerance;
 
 impl World {
     pub(super) fn request(&mut self) {
-        if self.now + QUIET_MS > self.setup.duration_ms {
+        if self.now + self.quiet_ms > self.setup.duration_ms {
             return;
         }
         let gap = 1_000 / self.requests_per_s.max(1);
@@ -15,7 +15,7 @@ impl World {
         if self.now < self.lull_until {
             return;
         }
-        if self.rng.random_ratio(1, 300) {
+        if self.rng.random_ratio(1, 100) {
             let which = self.rng.random_range(0..=self.setup.regions);
             self.busy = (which < self.setup.regions).then_some(which);
         }
@@ -34,8 +34,8 @@ impl World {
             self.rng.random_range(0..self.keys.len())
         };
         let (policy, key) = self.keys[which].clone();
-        let units = if self.rng.random_ratio(1, 6) {
-            self.rng.random_range(1..=3)
+        let units = if self.rng.random_ratio(1, 2) {
+            self.rng.random_range(1..=6)
         } else {
             1
         };

@@ -36,6 +36,7 @@ pub(crate) fn setup(policy: &str, flows: Vec<Flow>, duration_ms: u64) -> Setup {
     );
     Setup {
         policies,
+        pair: None,
         regions: 3,
         nodes: 2,
         duration_ms,
