@@ -275,6 +275,7 @@ per = "20s"
 fn shares_of_a_sliding_window_follow_the_demand_and_come_back_when_it_flips() {
     let setup = Setup {
         policies: ONE_LOG.into(),
+        pair: None,
         one_sided: true,
         flip_at_ms: Some(60_000),
         duration_ms: 150_000,
