@@ -55,6 +55,28 @@ per = "1m"
 burst = 160
 "#;
 
+// Most of the budget is one region's: what another has borrowed of it is more than its own, which counts as lent in a new
+// epoch and would make up for it.
+const UNEVEN: &str = r#"
+[[policy]]
+name = "uneven"
+key = ["tenant"]
+algorithm = "token-bucket"
+limit = 240
+per = "1m"
+burst = 60
+weights = { a = 6, b = 1, c = 1 }
+
+[[policy]]
+name = "level"
+key = ["tenant"]
+algorithm = "gcra"
+limit = 180
+per = "1m"
+burst = 40
+weights = { a = 1, b = 4, c = 1 }
+"#;
+
 // Longer than the margins of a loan: what is reclaimed too early shows.
 const SLIDING: &str = r#"
 [[policy]]
@@ -278,7 +300,7 @@ impl Setup {
             faults: Faults::default(),
             faults_until_ms: 29_000,
             boots_ms: 0,
-            requests_per_s: 10,
+            requests_per_s: 7,
             one_sided: false,
             flip_at_ms: None,
             on_empty: OnEmpty::Ask,
@@ -355,7 +377,13 @@ impl Setup {
         };
         vec![
             ("calm", calm.clone()),
-            ("network", with(network)),
+            (
+                "network",
+                Self {
+                    pair: None,
+                    ..with(network)
+                },
+            ),
             (
                 "reordered",
                 Self {
@@ -436,7 +464,7 @@ impl Setup {
             (
                 "forgetful",
                 Self {
-                    requests_per_s: 15,
+                    requests_per_s: 11,
                     ..of(
                         &[WINDOWS, SHORT, BUCKETS],
                         with(Faults {
@@ -493,7 +521,7 @@ impl Setup {
             (
                 "deep",
                 Self {
-                    requests_per_s: 15,
+                    requests_per_s: 11,
                     ..of(
                         &[DEEP],
                         with(Faults {
@@ -518,7 +546,21 @@ impl Setup {
             ("windows", of(&[WINDOWS, SHORT], with(most))),
             ("sliding", of(&[SLIDING], with(most))),
             ("buckets", of(&[BUCKETS], with(most))),
-            ("plans", of(&[PLANS], with(most))),
+            ("plans", of(&[PLANS], two(most))),
+            (
+                "echoes",
+                Self {
+                    delay_ms: (1, 4_000),
+                    ..of(
+                        &[UNEVEN],
+                        with(Faults {
+                            slip: 150,
+                            double: 200,
+                            ..none
+                        }),
+                    )
+                },
+            ),
             (
                 "pair",
                 Self {

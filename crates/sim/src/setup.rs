@@ -45,7 +45,7 @@ pub struct Faults {
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub policies: String,
-    /// The same for two regions, which half of the runs are of, if it is there.
+    /// The same for two regions, which two thirds of the runs are of, if it is there.
     pub pair: Option<String>,
     pub regions: usize,
     pub nodes: usize,
@@ -74,7 +74,7 @@ impl Setup {
     /// As a run has it.
     pub(crate) fn drawn(&self, rng: &mut SmallRng) -> Self {
         let mut setup = self.clone();
-        if let Some(policies) = setup.pair.take_if(|_| rng.random_ratio(1, 2)) {
+        if let Some(policies) = setup.pair.take_if(|_| rng.random_ratio(2, 3)) {
             setup.policies = policies;
             setup.regions = 2;
         }

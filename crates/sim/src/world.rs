@@ -184,7 +184,7 @@ pub struct World {
 /// So many policies are in use in one run, at most.
 const POLICIES_MAX: usize = 2;
 /// How often the shares in force are added up.
-const WEIGH_MS: u64 = 400;
+const WEIGH_MS: u64 = 800;
 /// Before the end nothing is asked, so that usage can settle, where it is counted.
 const QUIET_MS: u64 = 10_000;
 /// How long a loan is for in a run. A short one is over, and its margin too, while there is still something to see.

@@ -194,6 +194,13 @@ fn the_sum_holds_where_plans_change_whatever_fails() {
 }
 
 #[test]
+fn the_sum_holds_where_grants_outlive_their_epoch() {
+    let outcomes = hold("echoes");
+    let faults: u64 = outcomes.iter().map(|o| o.steps).sum();
+    assert!(faults > 0, "the fault was there");
+}
+
+#[test]
 fn the_sum_holds_between_two_regions_whatever_fails() {
     hold("pair");
 }
@@ -268,6 +275,7 @@ per = "20s"
 fn shares_of_a_sliding_window_follow_the_demand_and_come_back_when_it_flips() {
     let setup = Setup {
         policies: ONE_LOG.into(),
+        pair: None,
         one_sided: true,
         flip_at_ms: Some(60_000),
         duration_ms: 150_000,

@@ -15,7 +15,7 @@ impl World {
         if self.now < self.lull_until {
             return;
         }
-        if self.rng.random_ratio(1, 300) {
+        if self.rng.random_ratio(1, 100) {
             let which = self.rng.random_range(0..=self.setup.regions);
             self.busy = (which < self.setup.regions).then_some(which);
         }
@@ -35,7 +35,7 @@ impl World {
         };
         let (policy, key) = self.keys[which].clone();
         let units = if self.rng.random_ratio(1, 2) {
-            self.rng.random_range(1..=4)
+            self.rng.random_range(1..=6)
         } else {
             1
         };
