@@ -578,9 +578,9 @@ impl Setup {
                         files: 3,
                         regions_move: false,
                     },
-                    duration_ms: 110_000,
-                    faults_until_ms: 50_000,
-                    ..two(few_losses)
+                    duration_ms: 80_000,
+                    faults_until_ms: 38_000,
+                    ..with(few_losses)
                 },
             ),
             (
@@ -592,9 +592,9 @@ impl Setup {
                         files: 2,
                         regions_move: true,
                     },
-                    duration_ms: 110_000,
-                    faults_until_ms: 50_000,
-                    ..two(crashes)
+                    duration_ms: 80_000,
+                    faults_until_ms: 38_000,
+                    ..with(crashes)
                 },
             ),
             ("everything", two(everything)),

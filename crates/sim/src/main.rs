@@ -6,6 +6,7 @@ use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::panic::catch_unwind;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -183,11 +184,21 @@ impl Shared {
             .unwrap_or_else(|| Setup::of_seed(seed, &self.kinds));
         let (kind, setup) = &self.kinds[which];
         let began = cpu_time();
-        let result = if told {
-            trace(setup, seed, |line| eprintln!("{line}"))
-        } else {
-            run(setup, seed)
-        };
+        let result = catch_unwind(|| {
+            if told {
+                trace(setup, seed, |line| eprintln!("{line}"))
+            } else {
+                run(setup, seed)
+            }
+        });
+        // What it said is on stderr.
+        let result = result.unwrap_or_else(|_| {
+            Err(Violation {
+                seed,
+                at_ms: 0,
+                what: "it panicked".into(),
+            })
+        });
         let cpu = cpu_time().saturating_sub(began);
         let mut sums = self.lock();
         let sum = sums.of_kinds.entry(which).or_default();

@@ -6,6 +6,7 @@ use crate::audit::Limiter;
 use apportion_core::fence::{DRIFT_PPM, Missing};
 use apportion_core::lives::Standing;
 use apportion_core::policy::{Limits, Tolerance};
+use apportion_core::rollout::Front;
 use apportion_core::usage::Counts;
 use apportion_core::{Algorithm, Life};
 
@@ -24,6 +25,8 @@ pub(super) struct Level {
     missing: Missing,
     /// A life that is found to be the first has its base from its beginning.
     is_first: bool,
+    /// The base that a later life may begin to use has been there for a while when that is written down.
+    front: Option<Front>,
     steps: u64,
 }
 
@@ -33,7 +36,7 @@ impl Level {
         let (Some(before), Some(period)) = (before, policy.algorithm.period()) else {
             return Ok(());
         };
-        let view = |level: Self| (level.life, level.missing, level.is_first);
+        let view = |level: Self| (level.life, level.missing, level.is_first, level.front);
         let is_same_view = view(before) == view(self);
         if !is_same_view || before.steps != self.steps {
             return Ok(());
@@ -195,6 +198,7 @@ impl World {
                     life: fence.record.life,
                     missing: fence.missing,
                     is_first: regime.state.standing == Standing::First,
+                    front: regime.state.rollout.fronts.get(&policy.id()).copied(),
                     steps: self.outcome.steps,
                 };
                 let before = self.levels.insert((which, shop), now);

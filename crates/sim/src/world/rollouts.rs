@@ -3,10 +3,10 @@
 use super::*;
 
 /// The last file is out by then.
-const OUT_BY_MS: u64 = 24_000;
+const OUT_BY_MS: u64 = 16_000;
 /// All regions follow within this, but for one that may be late.
-const SPREAD_MS: u64 = 8_000;
-const LATE_MS: u64 = 20_000;
+const SPREAD_MS: u64 = 5_000;
+const LATE_MS: u64 = 14_000;
 
 impl World {
     /// Draws when each node is restarted with each of the files.
@@ -30,7 +30,7 @@ impl World {
                     self.at(at, Event::NextFile { node, file });
                 }
                 if goes {
-                    let off = at + self.rng.random_range(4_000..30_000);
+                    let off = at + self.rng.random_range(4_000..12_000);
                     self.at(off, Event::Off { shop });
                 }
             }
@@ -83,7 +83,9 @@ impl World {
 
     /// Whether every region that is left goes by the last file alone.
     pub(super) fn is_rolled_out(&self) -> bool {
-        let last = self.files[self.files.len() - 1].revision;
+        let Some(last) = self.files.last().map(|file| file.revision) else {
+            return false;
+        };
         self.files.len() > 1
             && (0..self.setup.regions)
                 .filter(|shop| !self.shops[*shop].off)
