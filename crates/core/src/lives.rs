@@ -341,8 +341,7 @@ impl RegionState {
 
     /// Of a region that no revision deals anything to, nor is a peer, no life is present: whoever has its slots passes
     /// them on.
-    #[must_use]
-    pub fn forget_strangers(mut self, peers: &[Region]) -> Self {
+    pub fn forget_strangers(&mut self, peers: &[Region]) {
         let sharing = self.rollout.regions();
         let gone = |region: &&Region| !peers.contains(region) && !sharing.contains(region);
         let gone: Vec<Region> = self.present.keys().filter(gone).cloned().collect();
@@ -350,7 +349,6 @@ impl RegionState {
             self.present.remove(&region);
             self.began.remove(&region);
         }
-        self
     }
 
     /// Takes down that a region's store is off for good: these lives of it are over, and it has no base by revision

@@ -56,6 +56,8 @@ pub(crate) struct Keeper {
     policies: Arc<PolicySet>,
     revision: u64,
     revision_digest: u64,
+    /// Of each policy by name@version: of what can't change under it, and of the whole.
+    digests: Vec<(String, u64, u64)>,
     on_empty: OnEmpty,
     stage: Stage,
     /// What the store held when it was last seen, by version.
@@ -143,6 +145,11 @@ impl Keeper {
             counts_ms,
             revision: policies.revision,
             revision_digest: policies.revision_digest(),
+            digests: policies
+                .policies
+                .iter()
+                .map(|p| (p.id(), policies.state_digest(p), policies.policy_digest(p)))
+                .collect(),
             policies,
             on_empty,
             stage: Stage::Idle,
@@ -277,6 +284,7 @@ impl Keeper {
         peer.revision = told.revisions.last().map(|r| r.number);
         peer.conflicts = told.revisions.iter().any(other);
     }
+
     /// Regions whose word is waited for before older revisions are left behind.
     pub(crate) fn waits_for(&self) -> BTreeSet<Region> {
         let Some(state) = self.state().filter(|_| self.refusal.is_none()) else {
@@ -527,17 +535,15 @@ impl Keeper {
     /// Goes by this node's file, if that is possible here, and leaves older ones behind, if that is possible by now.
     fn roll_out(&mut self, next: &mut RegionState, now: StoreMs) {
         let set = &self.policies;
-        let digests: Vec<(String, u64, u64)> = set
-            .policies
-            .iter()
-            .map(|p| (p.id(), set.state_digest(p), set.policy_digest(p)))
-            .collect();
         // Before there were revisions the whole definition was on record.
         let is_same = |id: &String, digest: u64, whole: u64| {
             let known = next.policies.get(id);
             known.is_none_or(|known| [digest, whole].contains(known))
         };
-        let other = digests.iter().filter(|(id, d, w)| !is_same(id, *d, *w));
+        let other = self
+            .digests
+            .iter()
+            .filter(|(id, d, w)| !is_same(id, *d, *w));
         self.redefined = other.map(|(id, _, _)| id.clone()).collect();
         if !self.redefined.is_empty() {
             return;
@@ -555,10 +561,11 @@ impl Keeper {
                     rollout = rollout.adopted(number, now.max(next.high_water));
                 }
                 next.rollout = rollout.advance(&self.rollout_now(next, now));
-                *next = next.clone().forget_strangers(&self.peers);
+                next.forget_strangers(&self.peers);
                 next.revision = number;
+                let digests = self.digests.iter();
                 next.policies
-                    .extend(digests.into_iter().map(|(id, digest, _)| (id, digest)));
+                    .extend(digests.map(|(id, digest, _)| (id.clone(), *digest)));
             }
         }
     }
