@@ -160,7 +160,7 @@ impl Audit {
             Algorithm::SlidingWindow { per_ms, buckets: 1 } => {
                 let limit = limit(at_ms.saturating_sub(3 * per_ms));
                 self.estimate(a, per_ms, limit)?;
-                self.trail(a, per_ms, 2 * limit)
+                self.trail(a, per_ms, twice(limit, per_ms, &a.clocks))
             }
             Algorithm::SlidingWindow { per_ms, .. } => {
                 let limit = limit(at_ms.saturating_sub(3 * per_ms));
@@ -209,7 +209,7 @@ impl Audit {
                 if buckets > 1 {
                     return left(limit, trailing);
                 }
-                let twice = left(2 * limit, trailing);
+                let twice = left(twice(limit, per_ms, of.clocks), trailing);
                 if self.steps > 0 {
                     return twice;
                 }
@@ -310,6 +310,16 @@ impl Audit {
         });
         estimates.sum()
     }
+}
+
+/// What two cells may see in a trailing period. Where the cells of regions begin at different times, what the first of them
+/// has given up by then of the cell before may be used in the last.
+fn twice(limit: u64, per_ms: u64, clocks: &[StoreMs]) -> u64 {
+    let (first, last) = (clocks.iter().min(), clocks.iter().max());
+    let apart = last
+        .zip(first)
+        .map_or(0, |(last, first)| last.since(*first));
+    2 * limit + (limit * apart.min(per_ms)).div_ceil(per_ms)
 }
 
 // === impl Bucket ===
