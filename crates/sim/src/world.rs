@@ -284,6 +284,8 @@ impl World {
         let favourite = rng.random_range(0..keys.len());
         let term_ms = match setup.stated.as_ref() {
             Some(stated) => stated.term_ms,
+            // A loan of a window that always ends within a span is never given back early, so shares don't follow.
+            None if setup.one_sided => TERMS_MS[1],
             None => *TERMS_MS.choose(&mut rng).expect("there are choices"),
         };
         let is_counted = keys.iter().any(|(policy, _)| policy.usage_ms.is_some());
