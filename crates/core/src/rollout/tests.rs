@@ -289,7 +289,7 @@ fn revisions_that_say_the_same_make_room() {
     }
     let [a, b, c] = &mut places;
     assert!(a.rollout.revisions.len() <= REVISIONS_MAX);
-    assert_eq!(a.ppb(), (PPB + 2) / 3);
+    assert_eq!(a.ppb(), PPB.div_ceil(3));
     // What is left still says that no number was left out: nobody but b and c is waited for.
     a.hear(b, 2 * RECLAIM_MS);
     a.hear(c, 2 * RECLAIM_MS);
