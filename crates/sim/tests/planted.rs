@@ -55,6 +55,7 @@ const TABLE: &[(Bug, &str)] = &[
 ];
 
 /// Looks for every bug of a part of the table.
+#[allow(clippy::print_stdout)]
 fn find(part: usize, parts: usize) {
     let kinds = Setup::kinds();
     let mut missed = Vec::new();
