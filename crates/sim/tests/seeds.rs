@@ -211,6 +211,20 @@ fn the_sum_holds_whatever_fails_together() {
 }
 
 #[test]
+fn the_sum_holds_while_policies_are_rolled_out() {
+    let outcomes = hold("rollouts");
+    let rolled_out: u64 = outcomes.iter().map(|o| o.rolled_out).sum();
+    assert!(rolled_out > 0, "some came to their end everywhere");
+}
+
+#[test]
+fn the_sum_holds_while_regions_join_and_go() {
+    let outcomes = hold("regions");
+    let retired: u64 = outcomes.iter().map(|o| o.retired).sum();
+    assert!(retired > 0, "some were retired");
+}
+
+#[test]
 fn no_tolerance_is_overstepped_where_nothing_fails() {
     let outcomes = hold("tolerant");
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();

@@ -451,7 +451,8 @@ impl World {
             (Some(label), n) => match n {
                 0 => None,
                 1 => Some(label.saturating_sub(1)),
-                2 if self.chance(20) => Some(u64::MAX - self.below(2)),
+                // Later than what is told or asked for, and early enough for Lua to count.
+                2 if self.chance(20) => Some(label + 1_000_000 + self.below(2)),
                 2..6 => Some(label + 1),
                 _ => Some(label),
             },
